@@ -88,6 +88,9 @@ endef
 	$(PYTHON) -m venv .venv-peers
 	$(call install-torch,.venv-peers/bin/python)
 	.venv-peers/bin/pip install -q --no-compile -e ".[run,tasks,peers]"
+	# Its schema is a test; the package itself wants a later Python.
+	.venv-peers/bin/pip download -q --no-deps --python-version 3.12 --only-binary=:all: -d .venv-peers/wheels \
+	  every-eval-ever==0.3.0
 	touch $@
 
 .browser/installed: Makefile

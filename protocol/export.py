@@ -5,6 +5,8 @@
     kv-prereg export registrations/quickstart --format in-toto        in-toto Statement v1, JSON
     kv-prereg export registrations/quickstart --format predicate      what actions/attest takes, JSON
     kv-prereg export registrations/quickstart --format croissant      its records, as Croissant 1.0
+    kv-prereg export registrations/quickstart --format prml           its lock, as a PRML 0.1 manifest
+    kv-prereg export registrations/quickstart --format every-eval-ever    its arms, a line of JSON for each model
 
 Reads the files of a locked registration alone, and verifies no more than that they belong together, and that a
 verdict is what the records say: the rest is for kv-prereg audit. An attestation and a data set need a verdict.
@@ -27,7 +29,7 @@ from protocol.evidence import ledger
 from protocol.evidence.registration import Registration
 from protocol.formats import files
 from protocol.formats.refusals import Tampered
-from protocol.instruments.exports import croissant, in_toto, preregistration
+from protocol.instruments.exports import croissant, every_eval_ever, in_toto, preregistration, prml
 from protocol.lock import lock
 
 
@@ -40,12 +42,16 @@ FORMATS: Mapping[str, Callable[[Registration], str]] = MappingProxyType(
         "in-toto": lambda study: _dump_json(in_toto.build_statement(study)),
         "predicate": lambda study: _dump_json(in_toto.build_statement(study)["predicate"]),
         "croissant": lambda study: _dump_json(croissant.describe_dataset(study)),
+        "prml": lambda study: _dump_json(prml.build_manifest(study)),
+        "every-eval-ever": lambda study: "".join(
+            json.dumps(document, ensure_ascii=False) + "\n" for document in every_eval_ever.build_documents(study)
+        ),
         "osf": lambda study: preregistration.format_osf(study.lock, study.entries),
         "aspredicted": lambda study: preregistration.format_as_predicted(study.lock, study.entries),
     }
 )
 
-TELLING_FORMATS = ("in-toto", "predicate", "croissant")  # which repeat the verdict
+TELLING_FORMATS = ("in-toto", "predicate", "croissant", "every-eval-ever")  # which repeat the verdict
 
 
 def export_study(study: Registration, format_name: str) -> str:

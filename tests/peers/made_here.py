@@ -9,6 +9,7 @@ import json
 import os
 import shutil
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -70,8 +71,8 @@ def written(folder: Path, count: int = PROBLEMS) -> Path:
     return folder
 
 
-def of_lm_eval(folder: Path, arm: dict[str, Any], task: Path) -> dict[str, Any]:
-    """Run one arm into `folder` as the command line does, without its index of 15,000 tasks."""
+def of_lm_eval(folder: Path, arm: dict[str, Any], task: Path, only: Sequence[int] | None = None) -> dict[str, Any]:
+    """Run one arm into `folder` as the command line does, without its index of tasks. only: places of problems."""
     from lm_eval.evaluator import simple_evaluate
     from lm_eval.loggers import EvaluationTracker
     from lm_eval.tasks import TaskManager
@@ -85,6 +86,7 @@ def of_lm_eval(folder: Path, arm: dict[str, Any], task: Path) -> dict[str, Any]:
         model_args=arm,
         tasks=["chain_dev"],
         batch_size="auto",
+        samples=None if only is None else {"chain_dev": list(only)},
         device="cpu",
         apply_chat_template=True,
         task_manager=TaskManager(include_path=str(task), include_defaults=False),
@@ -97,8 +99,8 @@ def of_lm_eval(folder: Path, arm: dict[str, Any], task: Path) -> dict[str, Any]:
     return results
 
 
-def of_inspect(folder: Path, tokens: int, count: int = PROBLEMS) -> Path:
-    """Run the embedded model as inspect_ai runs a local one; its log (.eval)."""
+def of_inspect(folder: Path, tokens: int, count: int = PROBLEMS, only: Sequence[str] | None = None) -> Path:
+    """Run the embedded model as inspect_ai runs a local one; its log (.eval). only: ids of problems."""
     from inspect_ai import Task, eval
     from inspect_ai.dataset import Sample
     from inspect_ai.model import get_model
@@ -113,6 +115,7 @@ def of_inspect(folder: Path, tokens: int, count: int = PROBLEMS) -> Path:
             metadata={"steps": problem["steps"]},
         )
         for problem in problems(count)
+        if only is None or problem["problem"] in only
     ]
     folder_of_model = os.path.relpath(EMBEDDED / MODEL)
     local = get_model(

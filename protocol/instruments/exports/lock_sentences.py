@@ -11,6 +11,7 @@ from analysis.rules.rule import is_against_full, measures_memory
 from analysis.stats.methods import METHODS, describe_clusters, resampling_problems
 from protocol.evidence.ledger import Entry
 from protocol.formats.instruments import INSTRUMENTS
+from protocol.formats.looks import read_looks
 from protocol.formats.vocabulary import ISO_CACHE
 from protocol.messages import slot_sizes
 
@@ -276,11 +277,27 @@ def sample(lock: Mapping[str, Any]) -> list[str]:
         f"split manifest {item['manifest']})"
         for task, item in items.items()
     ]
+    most = "at most " if read_looks(lock) else ""
     return [
-        f"{'; '.join(counts)}. The ids are in the lock. With {len(lock['grid'])} cells these are {lanes} "
-        "lanes, each run once: there is no stopping rule, and nothing can be seen of the result before all "
-        "are recorded."
+        f"{'; '.join(counts)}. The ids are in the lock. With {len(lock['grid'])} cells these are {most}{lanes} "
+        f"lanes, each run once. {stopping_rule(lock)}"
     ]
+
+
+def stopping_rule(lock: Mapping[str, Any]) -> str:
+    """Return when a study ends."""
+    if not (looks := read_looks(lock)):
+        return (
+            "There is no stopping rule: nothing can be seen of the result before all lanes are recorded, and an "
+            "interrupted run is completed."
+        )
+    decision = _decision(lock)
+    spending = f"alpha spent as {decision['spending']}" if "spending" in decision else "alpha at every look"
+    return (
+        f"After {_join(looks)} problems of each task, in an order that protocol.toml fixes, a judge in a process "
+        f"of its own says whether the rule has decided ({decision['method']}, {spending}): then the study ends. "
+        "What runs the lanes hears stop or go on and no number. There is no other stopping rule."
+    )
 
 
 def power(lock: Mapping[str, Any]) -> list[str]:

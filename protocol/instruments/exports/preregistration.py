@@ -52,7 +52,7 @@ def format_osf(lock: Lock, entries: Sequence[Entry]) -> str:
             ("Sample size rationale", say.power(content)),
             (
                 "Stopping rule",
-                ["None: every registered lane runs once, and an interrupted run is completed."],
+                [say.stopping_rule(content)],
             ),
         ],
         "Variables": [

@@ -329,3 +329,14 @@ def test_arms_that_locking_could_not_run_are_not_said_to_differ():
     assert "That was seen of no two arms." in said
     assert "Not run, for want of statistics of a model that ran: 1d, thinkv." in said
     assert "Not run" not in " ".join(lock_sentences._trial_runs(found | {"left_out": []}, {}))
+
+
+@pytest.mark.parametrize("form", ["osf", "aspredicted"])
+def test_registered_looks_are_a_stopping_rule_and_without_them_there_is_none(form):
+    texts = [
+        flat(export.export_study(Registration(studies.ROOT / "registrations" / name), form))
+        for name in ("looks-chain-2", "alpha-chain")
+    ]
+    assert "After 200, 400, 600 problems of each task" in texts[0]
+    assert "There is no stopping rule" not in texts[0]
+    assert "There is no stopping rule" in texts[1]
