@@ -54,10 +54,16 @@ def shelf(tmp_path_factory, tiny_model):
     assert not (shelf / "first" / "claim.json").exists()
     run("confirm", shelf / "earlier")
     run("register", studies.write(shelf / "second", tiny_model, CITING))
-    for name, commands in {"first": ["confirm"], "swept": ["probe", "confirm"]}.items():
-        for command in commands:
-            run(command, shelf / name)
+    run("confirm", shelf / "first")
     return shelf
+
+
+@pytest.fixture(scope="module")
+def swept(shelf):
+    """A sweep whose baseline is cited, locked before the claim of `earlier` too."""
+    run("probe", shelf / "swept")
+    run("confirm", shelf / "swept")
+    return shelf / "swept"
 
 
 @pytest.fixture
@@ -112,21 +118,21 @@ def test_a_study_that_was_locked_first_is_named_by_the_claim_that_it_cites_and_a
     assert second.lock.content["cites"]["full"]["seal"] == Registration(shelf / "earlier").seal.digest
 
 
-def test_all_audit(shelf):
-    """Without git too: the claim of what two cite says that both were locked before it."""
+def test_both_audit(shelf):
     assert audit(shelf / "earlier")[0] == 0
-    for name, count in (("first", 12), ("swept", 24)):
-        status, found = audit(shelf / name)
-        assert status == 0, found
-        assert found["cited"][0] == "held"
-        assert found["cited"][1].startswith(f"{count} records are those of earlier, sealed as ")
+    status, found = audit(shelf / "first")
+    assert status == 0, found
+    assert found["cited"][0] == "held"
+    assert found["cited"][1].startswith("12 records are those of earlier, sealed as ")
 
 
-def test_a_sweep_probes_its_cited_baseline_and_does_not_confirm_it(shelf):
-    probed = {record["body"]["cell"]["arm"] for record in Registration(shelf / "swept").probe_records}
-    own = [record["body"]["cell"]["arm"] for record in Registration(shelf / "swept").own_records]
-    assert "streaming" in probed
-    assert {*own} == {"chosen", "snapkv"}
+def test_a_sweep_probes_its_cited_baseline_and_does_not_confirm_it(shelf, swept):
+    """Two that cite one study audit without git too: its claim says that both were locked before it."""
+    study = Registration(swept)
+    assert "streaming" in {record["body"]["cell"]["arm"] for record in study.probe_records}
+    assert {record["body"]["cell"]["arm"] for record in study.own_records} == {"chosen", "snapkv"}
+    assert len(study.confirm_records) - len(study.own_records) == 24
+    assert [audit(folder)[0] for folder in (swept, shelf / "first")] == [0, 0]
 
 
 def test_a_folder_that_is_not_here_leaves_it_untold(copied):
