@@ -34,7 +34,9 @@ ROOMS = (
     "docs",
     "registrations",
 )
-YOURS = re.compile(r"mine|yours|<|\*|sums|sizes|halves|small_values|everywhere|lengths")  # what a reader is to make
+YOURS = re.compile(
+    r"mine|brain|yours|<|\*|sums|sizes|halves|small_values|everywhere|lengths"
+)  # what a reader is to make
 
 each_page = pytest.mark.parametrize("page", pages(), ids=name)
 
