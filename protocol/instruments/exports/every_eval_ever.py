@@ -33,7 +33,7 @@ def build_documents(study: Registration) -> Iterator[dict[str, Any]]:
                 "source_organization_name": "unknown",
                 "evaluator_relationship": "other",
                 "additional_details": {
-                    "verdict": verdict_line.verdict_word(judged),
+                    "verdict": verdict_line.format_line(judged),
                     "lock_sha256": study.lock.digest,
                     "does_not_prove": " ".join(judged["does_not_prove"]),
                 },
@@ -44,7 +44,9 @@ def build_documents(study: Registration) -> Iterator[dict[str, Any]]:
                 "id": model.removeprefix("hf:").partition("@")[0],
                 "additional_details": {"deployment_type": "self_deployed", "model_availability": "open_weights"},
             },
-            "evaluation_results": [_describe_arm(arm) for arm in judged["arms"] if arm["model"] == model],
+            "evaluation_results": [
+                _describe_arm(arm) for arm in judged["arms"] if arm["model"] == model and arm["accuracy"] is not None
+            ],
         }
 
 

@@ -10,6 +10,7 @@ from analysis.rules import RULES, full_cache_gate
 from analysis.rules.rule import is_against_full, measures_memory
 from analysis.stats.methods import METHODS, describe_clusters, resampling_problems
 from protocol.evidence.ledger import Entry
+from protocol.formats.citations import CITES
 from protocol.formats.instruments import INSTRUMENTS
 from protocol.formats.looks import read_looks
 from protocol.formats.vocabulary import ISO_CACHE
@@ -49,12 +50,18 @@ def inference(lock: Mapping[str, Any]) -> list[str]:
     sentences = [
         f"The rule is {lock['rule']['name']!r} of {lock['rule']['source']}, whose bytes are locked (SHA-256 "
         f"{lock['rule']['sha256']}). Alpha is {decision['alpha']}, two-sided; there are {family} contrasts, "
-        f"and the Bonferroni level of one of them is {level}. There is one look, at all records."
+        f"and the Bonferroni level of one of them is {level}. {_describe_looks(lock)}"
     ]
     if rule := RULES.get(decision["rule"]):
         sentences += rule.text.criteria(decision, lock["checks"] | {"judging": lock.get("judging", 1)})
     sentences += ["INCONCLUSIVE: otherwise.", *describe_gate(lock)]
     return [*sentences, *_describe_memory(lock)]
+
+
+def _describe_looks(lock: Mapping[str, Any]) -> str:
+    if not (looks := read_looks(lock)):
+        return "There is one look, at all records."
+    return f"There are at most {len(looks)} looks, which share alpha: each p is that of the design at its look."
 
 
 def describe_gate(lock: Mapping[str, Any]) -> list[str]:
@@ -112,6 +119,7 @@ def _describe_memory(lock: Mapping[str, Any]) -> list[str]:
         return [
             f"Memory is matched where the subject's {memory}, as measured, do not exceed the comparator's by more "
             f"than {tolerance} of them, in the mean over problems; a subject that holds less is never void. {beyond}",
+            *_describe_neighbours(_content(lock)),
             "A win has to exceed what more memory may have bought: all that the comparator gains up to its next "
             "measurement with as much, at the upper confidence limit; a loss, what less may have cost.",
         ]
@@ -121,6 +129,17 @@ def _describe_memory(lock: Mapping[str, Any]) -> list[str]:
         "Within that, a win or a loss has to exceed what the difference of memory may have bought: for 1 % "
         "of it two accuracy points, or twice the steepest slope between the comparator's measured accuracies "
         "next to its budget if that is more.",
+    ]
+
+
+def _describe_neighbours(content: Mapping[str, Any]) -> list[str]:
+    """Say what is tested at registered neighbours, before what is charged where none reaches."""
+    if not (neighbours := content.get("neighbours")):
+        return []
+    return [
+        f"Comparators run at {_join(neighbours)} too. A win with more memory has to hold against the nearest of these "
+        "that holds as much as well, a loss with less against the nearest that holds no more, each at the level of "
+        "the contrast. Where none does:"
     ]
 
 
@@ -157,7 +176,9 @@ def conditions(lock: Mapping[str, Any]) -> list[str]:
         f"{len(named)} arms: {_join(named)}. Models: {_join(content['models'])}. Budgets: "
         f"{_join(content['budgets'])} (with a point: share of the prompt's tokens; whole: slots per KV head "
         f"and layer{_describe_full_shares(lock)}{slot_sizes.describe_byte_budgets(lock)}). "
-        f"Seeds: {_join(content['seeds'])}. That makes {cells} cells.",
+        f"Seeds: {_join(content['seeds'])}. "
+        + (f"Comparators alone run at {_join(at)} as well. " if (at := content.get("neighbours")) else "")
+        + f"That makes {cells} cells.",
         *(
             f"Task {task['name']}: at most {task['max_new_tokens']} new tokens; the question "
             f"{_QUERY.get(task['query'], 'stands ' + task['query'])} the context."
@@ -190,11 +211,20 @@ def procedure(lock: Mapping[str, Any]) -> list[str]:
         "Another harness runs every arm on the problems that a claim releases, and its files are read once"
         if outside_runs.is_outside(lock)
         else "One program runs every cell of the locked grid on every held-out problem"
+        + (" that a look opens" if read_looks(lock) else "")
     )
+    cited = _list_cited(lock)
+    runs += f", but for those of {_join(cited)}, whose records an earlier study has" if cited else ""
     return [
         f"{runs}, after a claim has been written and entered in the ledger. Each attempt, aborted ones included, is a "
         "line there; a finished record is never rewritten."
     ]
+
+
+def _list_cited(lock: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
+    """Return the arms that are not run, each with the study whose records are taken."""
+    cited: dict[str, Mapping[str, Any]] = lock.get(CITES, {})
+    return cited
 
 
 def manipulated(lock: Mapping[str, Any]) -> list[str]:
@@ -381,6 +411,12 @@ def prior_looks(lock: Mapping[str, Any]) -> list[str]:
             sentences.append(
                 "It was amended after its held-out problems were claimed: the verdict can only be DEVIATED."
             )
+    sentences += [
+        f"The lanes of {arm} are records of {entry['name']} (lock {entry['lock']}), "
+        + ("which was not sealed" if entry["seal"] is None else "which had been sealed")
+        + " when this was locked."
+        for arm, entry in _list_cited(lock).items()
+    ]
     sentences += previously_opened.describe_opened(lock)
     if previously_opened.describe_reuse(lock):
         sentences.append("The verdict can therefore not be CONFIRMED or REFUTED: what the rule decides is RE-USED.")
@@ -460,7 +496,8 @@ def has_prior_records(lock: Mapping[str, Any]) -> bool:
     progress = (lock.get("amends") or {}).get("seen", {})
     parent = lock["parent"] or {"fresh": True}
     records = not parent.get("fresh") or progress.get("records") or progress.get("verdict")
-    return bool(records or lock.get("opened"))
+    is_cited = any(entry["seal"] is not None for entry in _list_cited(lock).values())
+    return bool(records or lock.get("opened") or is_cited)
 
 
 def exploratory(lock: Mapping[str, Any]) -> list[str]:

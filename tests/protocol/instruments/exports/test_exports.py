@@ -15,7 +15,7 @@ from protocol import export
 from protocol.evidence import ledger
 from protocol.evidence.registration import Registration
 from protocol.formats import canonical, documents
-from protocol.instruments.exports import lock_sentences, preregistration
+from protocol.instruments.exports import every_eval_ever, lock_sentences, preregistration
 from protocol.lock import lock
 
 SHIPPED = sorted(path.parent for path in (studies.ROOT / "registrations").glob("*/lock.json"))
@@ -340,3 +340,54 @@ def test_registered_looks_are_a_stopping_rule_and_without_them_there_is_none(for
     assert "After 200, 400, 600 problems of each task" in texts[0]
     assert "There is no stopping rule" not in texts[0]
     assert "There is no stopping rule" in texts[1]
+
+
+def exported(name, form, change):
+    return flat(preregistration_text(edited(studies.ROOT / "registrations" / name, change), form))
+
+
+def preregistration_text(locked, form):
+    return {"osf": preregistration.format_osf, "aspredicted": preregistration.format_as_predicted}[form](locked, [])
+
+
+@pytest.mark.parametrize("form", ["osf", "aspredicted"])
+def test_looks_are_never_called_one_look_at_all_records(form):
+    texts = [exported(name, form, lambda content: None) for name in ("looks-chain-2", "alpha-chain")]
+    assert ["There is one look, at all records." in text for text in texts] == [False, True]
+    assert "at most 3 looks, which share alpha" in texts[0]
+
+
+@pytest.mark.parametrize("form", ["osf", "aspredicted"])
+def test_neighbours_are_told_and_tested_where_they_reach(form):
+    def add(content):
+        content["protocol"]["content"]["neighbours"] = ["91", "95"]
+
+    text = exported("looks-chain-2", form, add)
+    assert "Comparators alone run at 91, 95 as well." in text
+    assert "A win with more memory has to hold against the nearest of these" in text
+    assert "as well." not in exported("looks-chain-2", form, lambda content: None)
+
+
+@pytest.mark.parametrize("seal", [None, "b" * 64])
+def test_lanes_that_are_cited_are_not_said_to_be_run_and_sealed_ones_are_existing_data(seal):
+    def cite(content):
+        content["cites"] = {"recent": {"name": "earlier", "lock": "a" * 64, "seal": seal, "other_code": 0}}
+
+    text = exported("looks-chain-2", "osf", cite)
+    assert "but for those of recent, whose records an earlier study has" in text
+    assert f"records of earlier (lock {'a' * 64}), which {'was not' if seal is None else 'had been'} sealed" in text
+    assert ("Registration prior to creation of data" in text) == (seal is None)
+
+
+def test_an_arm_without_a_graded_answer_has_no_result_elsewhere(monkeypatch):
+    """It has no accuracy, and its files are not at fault."""
+    study = Registration(studies.ROOT / "registrations" / "looks-chain-2")
+    for number, arm in enumerate(study.verdict.content["judged"]["arms"]):
+        monkeypatch.setitem(arm, "accuracy", None if number == 0 else arm["accuracy"])
+    counts = [len(document["evaluation_results"]) for document in every_eval_ever.build_documents(study)]
+    assert sum(counts) == len(study.verdict.content["judged"]["arms"]) - 1
+    (verdict,) = {
+        document["source_metadata"]["additional_details"]["verdict"]
+        for document in every_eval_ever.build_documents(study)
+    }
+    assert verdict == "CONFIRMED (UNWITNESSED)"
