@@ -90,7 +90,9 @@ class PairingEstimate(NamedTuple):
             margins = memory_charge.widen_margins([own.margins, other.margins])
             has_moved_limit = _limit_sides(margins, margin) != _limit_sides(own.margins, margin)
         if position is not None and other.position is not None:
-            position = min(position, other.position, key=lambda each: abs(each.z))
+            position = min(position, other.position, key=lambda each: each.z if own.margins else abs(each.z))
+            if own.margins is None and not is_agreed:
+                position = position._replace(z=0.0)
         both = own._replace(
             nominal=own.nominal._replace(p=larger(own.nominal.p, other.nominal.p)),
             reported_p={name: larger(p, other.reported_p[name]) for name, p in own.reported_p.items()},

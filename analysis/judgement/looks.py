@@ -1,7 +1,7 @@
 """A study with registered looks: the one that it is judged at, and whether it kept to them.
 
-A study ends at the first look at which its rule decides, or which is futile, or at the last one. It deviates from what
-was registered if its records end before that look or go on after it. Both follow from lock and records alone.
+A study ends at the first look at which its rule decides, or at the last one. It deviates from what was registered if
+its records end before that look or go on after it. Both follow from lock and records alone.
 
 At a look every p, interval and margin test is that of the sequential design (`analysis.stats.sequential`), so that
 rules and sentences apply as they are.

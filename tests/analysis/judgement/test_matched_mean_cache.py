@@ -258,3 +258,19 @@ def test_no_inferiority_is_shown_against_a_neighbour_too(tmp_path):
         True,
         True,
     )
+
+
+MARGIN = {"rule": "non_inferior", "margin": "0.05", "at_least": None}
+
+
+@pytest.mark.parametrize(("asked", "right"), [({}, 210), (MARGIN, 156)])
+def test_a_look_is_not_beyond_its_boundary_where_the_neighbour_says_the_contrary(tmp_path, asked, right):
+    """Ahead of the comparator at the budget, far behind it at the neighbour."""
+    looks = {"looks": [200, 300], "spending": "obrien-fleming", "budgets": ("128",), "neighbours": ["132"]}
+    rights = NEAR | {("crystal", "128"): (0, right), "132": (0, 264)}
+    more = {("crystal", "128"): 129.0}
+    found = judged(tmp_path, more, rights, **looks, **asked | {"method": "restricted-likelihood"})
+    row = row_at(found, "128")
+    assert (row["better"], row["memory"]["neighbour"]) == (False, "132")
+    z, boundary = (float(row["look"][name]) for name in ("z", "boundary"))
+    assert z < -boundary if asked else z == 0
