@@ -53,7 +53,8 @@ class Comparison(NamedTuple):
     def data(self) -> dict[str, Any]:
         """Return the JSON values."""
         tables = {"contrasts": self.contrast_list, "arms": self.arm_list, "ranks": self.rank_list}
-        return {"label": self.label, "method": self.method, "alpha": self.alpha, "said": self.notes} | tables
+        facts = {name: getattr(self, name) for name in ("label", "method", "alpha", "margin")}
+        return facts | {"said": self.notes} | tables
 
 
 def compare(
@@ -78,14 +79,17 @@ def compare(
         raise ResultError(f"margin: {margin} is no difference of scores; write points between 0 and 1, as 0.02")
     paired = pairs.pair_arms(rows, subject, common=common, prompts=prompts_differ)
     result = contrasts.compare_pairs(paired.pairs, method, alpha=alpha, draws=draws, seed=seed)
+    ranks = contrasts.rank_pairs(paired.pairs, alpha=alpha, draws=draws, seed=seed)
+    within = [] if margin is None else [_equivalence_note(result.contrasts, margin)]
+    unranked = _describe_unranked(paired.pairs, ranks)
     return Comparison(
         label=LABEL,
         method=result.method,
         alpha=alpha,
         contrast_list=result.contrasts,
         arm_list=paired.arms,
-        notes=[*notes, *paired.notes, _correction_note(len(paired.pairs))],
-        rank_list=contrasts.rank_pairs(paired.pairs, alpha=alpha, draws=draws, seed=seed),
+        notes=[*within, *notes, *paired.notes, *unranked, _correction_note(len(paired.pairs))],
+        rank_list=ranks,
         margin=margin,
     )
 
@@ -158,7 +162,6 @@ def format_text(comparison: Comparison) -> list[str]:
         f"Simultaneous: together at {100 * (1 - comparison.alpha):g} %. "
         "detectable: the smallest true difference that so many problems with this spread find with a power "
         f"of 80 % at {comparison.alpha:g}/{family}.",
-        *_equivalence_notes(comparison),
         *_size_notes(comparison.contrast_list),
         *comparison.notes,
     ]:
@@ -166,21 +169,30 @@ def format_text(comparison: Comparison) -> list[str]:
     return lines
 
 
-def _equivalence_notes(comparison: Comparison) -> list[str]:
+def _equivalence_note(compared: Sequence[contrasts.Contrast], margin: float) -> str:
     """Name the contrasts whose simultaneous interval lies within the margin: two one-sided tests, and stricter."""
-    if comparison.margin is None:
-        return []
     within = [
         _single_line(f"{contrast.task} {contrast.subject} - {contrast.against}".strip())
-        for contrast in comparison.contrast_list
-        if -comparison.margin < contrast.low_simultaneous and contrast.high_simultaneous < comparison.margin
+        for contrast in compared
+        if -margin < contrast.low_simultaneous and contrast.high_simultaneous < margin
     ]
     names = f": {'; '.join(within)}" if within else ""
-    return [
-        f"Exploratory: {len(within)} of {len(comparison.contrast_list)} contrasts are within a margin of "
-        f"{100 * comparison.margin:g} points{names}. Of the others no difference is shown to be small; a margin that "
-        "was chosen after the results were seen shows nothing."
-    ]
+    return (
+        f"Exploratory: {len(within)} of {len(compared)} contrasts are within a margin of {100 * margin:g} "
+        f"points{names}. Of the others no difference is shown to be small; a margin that was chosen after the results "
+        "were seen shows nothing."
+    )
+
+
+def _describe_unranked(compared: Sequence[pairs.Pair], ranks: Sequence[contrasts.ArmRank]) -> list[str]:
+    """Name the arms of ranked tasks that have no rank: those that were compared on other problems."""
+    notes = []
+    for task in dict.fromkeys(rank.task for rank in ranks):
+        ranked = {rank.arm for rank in ranks if rank.task == task}
+        if absent := [pair.against for pair in compared if pair.task == task and pair.against not in ranked]:
+            scope = f"{task}: " if task else ""
+            notes.append(f"{scope}{', '.join(absent)}: without a rank among the others, since on other problems")
+    return notes
 
 
 def _size_notes(all_contrasts: Sequence[contrasts.Contrast]) -> list[str]:

@@ -132,11 +132,16 @@ class ArmRank(NamedTuple):
 
 
 def rank_pairs(pairs: Sequence[Pair], *, alpha: float, draws: int, seed: int) -> list[ArmRank]:
-    """Rank the arms of every task that has three or more on the same problems, best first; pairs share a subject."""
+    """Rank the arms of every task that has three or more on the same problems, best first; pairs share a subject. Of
+    several such groups in a task the largest is ranked.
+    """
     groups: dict[tuple[object, ...], list[Pair]] = {}
     for pair in pairs:
         groups.setdefault((pair.task, pair.problems, pair.clusters, pair.subject_scores.shape), []).append(pair)
-    members = [group for group in groups.values() if len(group) > 1]
+    largest: dict[str, list[Pair]] = {}
+    for group in groups.values():
+        largest[group[0].task] = max(largest.get(group[0].task, []), group, key=len)
+    members = [group for group in largest.values() if len(group) > 1]
     if not members:
         return []
     scores = [

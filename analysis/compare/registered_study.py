@@ -22,13 +22,14 @@ def read_judged(folder: Path) -> Study:
 
 def study_rows(folder: Path) -> ResultFile:
     """Return the scores. Every (model, task, budget) becomes a task; arms that never evict appear in each
-    budget.
+    budget. Neighbours, at which comparators alone run, are left out.
     """
     study = contrasts.apply_missing_rule(read_judged(folder)).study
     content = study.lock["protocol"]["content"]
     has_several = len(content["models"]) * len(content["budgets"]) > 1
-    lanes = study.lanes[study.lanes["state"] != EXCLUDED]
-    left_out = len(study.lanes) - len(lanes)
+    registered = study.lanes[study.lanes["budget"].isin([*content["budgets"], FULL])]
+    lanes = registered[registered["state"] != EXCLUDED]
+    left_out = len(registered) - len(lanes)
     answers = []
     for model, task, budget, arm, seed, problem, correct in zip(
         *(lanes[name] for name in ("model", "task", "budget", "arm", "seed", "problem", "correct")),

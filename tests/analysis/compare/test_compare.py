@@ -213,6 +213,26 @@ def test_three_arms_are_ranked_and_two_are_not(tmp_path):
     assert kvp.compare(of_arms(low=10, best=58)).rank_list == []
 
 
+def test_an_arm_on_other_problems_has_no_rank_and_is_named():
+    """`few` and `fewer` lack five problems: `all` was compared with the subject alone, on all of them."""
+    frame = of_arms(subject=40, all=60, few=30, fewer=10)
+    frame = frame[~(frame["arm"].isin(["few", "fewer"]) & (frame["id"] >= 55))]
+    ranked = kvp.compare(frame, common=True, draws=999)
+    assert [row.arm for row in ranked.rank_list] == ["subject", "few", "fewer"]
+    assert "all: without a rank among the others, since on other problems" in ranked.notes
+    assert not any("without a rank" in note for note in kvp.compare(of_arms(a=40, b=60, c=30), draws=999).notes)
+
+
+def test_a_task_has_one_ranking():
+    """Two pairs of arms on two sets of problems: the subject would stand in both."""
+    frame = of_arms(subject=40, a=60, b=30, c=10, d=20, e=25)
+    lacking = {"a": 55, "b": 55, "c": 50, "d": 50, "e": 50}
+    frame = frame[[item < lacking.get(arm, 60) for arm, item in zip(frame["arm"], frame["id"], strict=True)]]
+    ranked = kvp.compare(frame, common=True, draws=999)
+    assert [row.arm for row in ranked.rank_list] == ["subject", "e", "d", "c"]
+    assert "a, b: without a rank among the others, since on other problems" in ranked.notes
+
+
 def test_a_margin_names_the_contrasts_that_lie_within_it_and_is_exploratory():
     frame = of_arms(subject=60, same=60, far=40)
     text = " ".join(repr(kvp.compare(frame, margin=0.1)).split())
@@ -220,6 +240,11 @@ def test_a_margin_names_the_contrasts_that_lie_within_it_and_is_exploratory():
     assert "within a margin" not in repr(kvp.compare(frame))
     assert "Exploratory: 0 of 2 contrasts are within a margin of 1 points." in " ".join(
         repr(kvp.compare(frame, margin=0.01)).split()
+    )
+    data = kvp.compare(frame, margin=0.1).data()
+    assert (data["margin"], sum("within a margin of 10 points: subject - same." in note for note in data["said"])) == (
+        0.1,
+        1,
     )
     with pytest.raises(ValueError, match="margin: 2 is no difference of scores"):
         kvp.compare(frame, margin=2)

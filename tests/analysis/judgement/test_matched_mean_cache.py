@@ -2,11 +2,13 @@
 comparator gains up to its next measurement.
 """
 
+import json
 from functools import partial
 
 import pytest
 import study
 
+from analysis.compare import comparison, registered_study
 from analysis.judge import judge
 from analysis.judgement import contrasts, memory, study_files
 
@@ -274,3 +276,12 @@ def test_a_look_is_not_beyond_its_boundary_where_the_neighbour_says_the_contrary
     assert (row["better"], row["memory"]["neighbour"]) == (False, "132")
     z, boundary = (float(row["look"][name]) for name in ("z", "boundary"))
     assert z < -boundary if asked else z == 0
+
+
+def test_a_comparison_of_a_judged_study_leaves_its_neighbours_out(tmp_path):
+    """The subject has no lane there: `compare` would call the study incomplete."""
+    found = judged(tmp_path, {("crystal", "128"): 129.0}, NEAR | WON, neighbours=["132"])
+    (tmp_path / "study" / "verdict.json").write_text(json.dumps({"judged": found}))
+    read = registered_study.study_rows(tmp_path / "study")
+    compared = comparison.compare(read.rows, subject=read.subject)
+    assert {contrast.task for contrast in compared.contrast_list} == {"needle tiny budget 64", "needle tiny budget 128"}
