@@ -16,6 +16,7 @@ from protocol.evidence.registration import CLAIM, SEAL, Registration
 from protocol.formats import files
 from protocol.formats.citations import CITED_BY, CITED_SHARD, CITES, FIELD, list_cited_locks
 from protocol.formats.findings import CannotTell
+from protocol.formats.looks import read_looks
 from protocol.formats.refusals import BadInput, Refusal, Tampered
 from protocol.lock import closure, lock
 
@@ -178,6 +179,8 @@ def _open_sibling(folder: Path, arm: str, name: str) -> Registration:
         raise BadInput(f"{where}: cites records itself; cite the study that decoded them")
     if "randomness" in content["protocol"]["content"]:
         raise BadInput(f"{where}: [randomness] drew its problems or seeds for its own lock; cite a study without it")
+    if read_looks(content):
+        raise BadInput(f"{where}: may stop at one of its looks before every problem is decoded; cite a study without")
     _refuse_ended(cited, where)
     return cited
 

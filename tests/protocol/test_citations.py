@@ -251,14 +251,21 @@ def test_code_of_others_is_decoded_anew(cited):
         (lambda shelf: None, "second", "cites records itself; cite the study that decoded them"),
         (lambda shelf: (shelf / "mine").mkdir(), "mine", "is this study"),
         (lambda shelf: (shelf / "bare").mkdir(), "bare", "is not locked"),
+        (lambda shelf: look(shelf / "earlier"), "earlier", "may stop at one of its looks"),
         (lambda shelf: withdraw(shelf / "earlier"), "earlier", "was withdrawn; cite a study that stands"),
     ],
-    ids=["absent", "a link", "one that cites", "itself", "not locked", "withdrawn"],
+    ids=["absent", "a link", "one that cites", "itself", "not locked", "with looks", "withdrawn"],
 )
 def test_only_a_study_that_decoded_and_stands_is_cited(copied, prepare, name, said):
     prepare(copied)
     with pytest.raises(BadInput, match=said):
         citations.open_cited(copied / "mine", {"cite": {"random": name}})
+
+
+def look(folder):
+    content = studies.content(folder / "lock.json")
+    content["protocol"]["content"]["decision"] |= {"looks": [3, 6], "spending": "pocock"}
+    (folder / "lock.json").write_bytes(canonical.dumps(content) + b"\n")
 
 
 def withdraw(folder):
