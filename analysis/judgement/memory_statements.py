@@ -100,6 +100,10 @@ def _decided_by_charge(rows: Sequence[Mapping[str, Any]]) -> list[str]:
 
 def _format_charge(memory: Mapping[str, Any]) -> str:
     charge = memory["charge"]
+    if neighbour := memory.get("neighbour"):
+        return (
+            f"{_format_percent(float(memory['excess']))} {memory['by']}, not so against the comparator at {neighbour}"
+        )
     points = "any difference" if charge is None else f"up to {100 * abs(float(charge)):.1f} pp"
     return f"{_format_percent(float(memory['excess']))} {memory['by']}, {points}"
 

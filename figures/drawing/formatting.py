@@ -50,11 +50,13 @@ def cache_ratio(contrast: Mapping[str, Any]) -> str:
 
 def memory_charge(contrast: Mapping[str, Any]) -> str:
     """Return the points charged for a memory difference of the subject, gained (+) or lost (-); empty for
-    none. "all" if the value of memory is unknown.
+    none. "all" if the value of memory is unknown. Where a neighbour was tested, its budget: nothing is charged.
     """
     memory = contrast.get("memory")
     if memory is None or not contrast["matched"] or float(memory["excess"]) == 0:
         return ""
+    if "neighbour" in memory:
+        return f"none: at {memory['neighbour']} too"
     return "all" if memory["charge"] is None else judged_numbers.format_points(memory["charge"])
 
 

@@ -75,14 +75,18 @@ def format_json(summary: Summary, judged: Mapping[str, Any]) -> str:
 
 def number_rows(entries: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Return the contrasts or arms of a judgement, in which decimals are text, with numbers: differences and intervals
-    from -1 to 1, memory as `cache_ratio`, `charge` in points or None. What is nested is left out.
+    from -1 to 1, memory as `cache_ratio`, `charge` in points or None; `neighbour`, where one was tested and nothing is
+    charged. What is nested is left out.
     """
     rows = []
     for entry in entries:
         row = {name: value for name, value in entry.items() if not isinstance(value, Mapping | list)}
         row = {name: value if name in NAMES else _read_number(value) for name, value in row.items()}
         if "memory" in entry:
-            row["charge"] = _read_number((entry["memory"] or {}).get("charge"))
+            memory = entry["memory"] or {}
+            row["charge"] = None if "neighbour" in memory else _read_number(memory.get("charge"))
+            if "neighbour" in memory:
+                row["neighbour"] = memory["neighbour"]
         rows.append(row)
     return rows
 

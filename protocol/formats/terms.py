@@ -32,7 +32,8 @@ GROUPS: Mapping[str, Mapping[str, str]] = MappingProxyType(
             ),
             "charged": (
                 "A difference of memory within the tolerance is held against the arm that held more: a win "
-                "has to exceed what the extra slots may have bought, up to the comparator's next measured budget."
+                "has to exceed what the extra slots may have bought, up to the comparator's next measured budget. "
+                '"none: at 132 too": nothing is charged; the test has to hold against the comparator at 132 as well.'
             ),
             "cache": "In a table: memory of the subject over that of the comparator, as it was measured.",
         },

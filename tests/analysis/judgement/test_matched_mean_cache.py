@@ -11,6 +11,7 @@ import study
 from analysis.compare import comparison, registered_study
 from analysis.judge import judge
 from analysis.judgement import contrasts, memory, study_files
+from figures.drawing import formatting, verdict_formats
 
 PROBLEMS = 300
 SLOTS = {"64": 64.0, "124": 124.0, "128": 128.0, "132": 132.0, "full": 180.0}
@@ -191,7 +192,16 @@ def test_a_cliff_between_a_budget_and_its_neighbour_buys_no_win(tmp_path, excess
     assert (found["verdict"], row["better"], row["p"]) == ("INCONCLUSIVE", False, "1.000000")
     assert (row["memory"]["swing"], row["memory"]["charge"], row["memory"]["decided"]) == ("0.380000", "0.380000", True)
     assert (float(row["low_simultaneous"]) <= 0, row["difference"]) == (True, "0.380000")
-    assert sentences(found, "A difference at equal memory in 1 of 2 contrasts")
+    (sentence,) = sentences(found, "A difference at equal memory in 1 of 2 contrasts")
+    assert "slots, not so against the comparator at 132)" in sentence
+
+
+def test_a_neighbour_is_tested_and_nothing_charged_in_what_is_printed(tmp_path):
+    rights = NEAR | WON | {"132": (0, 160)}
+    found = judged(tmp_path / "tested", {("crystal", "128"): 129.0}, rights, neighbours=["132"])
+    assert [formatting.memory_charge(row) for row in found["contrasts"]] == ["", "none: at 132 too"]
+    (number,) = [row for row in verdict_formats.number_rows(found["contrasts"]) if row["budget"] == "128"]
+    assert (number["charge"], number["neighbour"]) == (None, "132")
 
 
 def test_what_is_printed_holds_against_both(tmp_path):
