@@ -203,14 +203,20 @@ def _make_labeller(study: Study) -> LabelTraces:
 
 
 def label_again(study: Study, draw: Callable[[int], list[int]]) -> Iterator[Remeasured]:
-    """Label drawn traces again; yield their texts and grades, and whether the values of their tokens are close."""
+    """Label drawn traces again; yield their texts and grades, and whether the values of their tokens are close; of a
+    trace whose text or control is another, that alone.
+    """
     bodies, expected = trace_file.read_traces(study.registration).bodies, trace_file.expected_traces(study.lock.content)
     numbers = draw(len(bodies))
     for number, line in zip(numbers, _make_labeller(study)([expected[number] for number in numbers]), strict=True):
         body, where = bodies[number], f"trace {expected[number].task}/{expected[number].problem}"
         now = line.body
+        if cause := next((name for name in ("text", "control") if body.get(name) != now.get(name)), ""):
+            yield Remeasured(f"{where}: {cause}", body.get(cause), now.get(cause), may_round=True)
+            continue  # all else follows from it
+        may_round = {"slip"} | ({"state", "reason"} if body.get("windows") != now.get("windows") else set())
         for name in sorted(now.keys() - {"values", "windows", "kept", *HEAD_FIELDS}):
-            yield Remeasured(f"{where}: {name}", body.get(name), now[name], name in ("text", "control"))
+            yield Remeasured(f"{where}: {name}", body.get(name), now[name], name in may_round)
         for reading, rows in now.get("windows", {}).items():
             for index, row in enumerate(rows):
                 recorded = body.get("windows", {}).get(reading, ())[index : index + 1]

@@ -198,7 +198,7 @@ class SlipSets(NamedTuple):
 def measure_slip(decode: Decoder, trace: Trace, span: Span, share: Decimal) -> SlipSets | None:
     """Return the sets of the thought that are dropped; None without an answer or with too short a thought."""
     token_ids, prompt = trace.fed_tokens + trace.token_ids, trace.prompt.tokens
-    if len(token_ids) == span.tokens or int(share * (span.event - prompt)) == 0:
+    if len(token_ids) == span.tokens or int(share * (span.event - prompt)) <= 0:  # a question may be left to feed
         return None
     thought = range(prompt, span.tokens)
     rows = answer_attention.measure_answer_attention(decode.model, token_ids, thought, decode.prefill_chunk)

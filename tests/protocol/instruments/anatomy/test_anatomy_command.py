@@ -425,3 +425,19 @@ def test_a_replay_labels_drawn_traces_again(study, tmp_path, monkeypatch, label,
         return
     with pytest.raises(refusal, match=r"anatomy: .* of 3 drawn lines came otherwise, first .*windows"):
         list(texts)
+
+
+@pytest.mark.parametrize(("parted", "refusal"), [({2}, CannotTell), ({1, 2, 3}, Tampered)])
+def test_one_text_that_rounding_parts_accuses_nobody_and_three_do(study, tmp_path, monkeypatch, parted, refusal):
+    """Its tokens, its span and its windows are then others too, and are not counted beside it."""
+    texts = list[str]()
+
+    def label(*about):
+        body, values = made_up(*about)
+        texts.append(body["problem"])
+        others = {"text": "else", "tokens": body["tokens"] + 1} if len(texts) in parted else {}
+        return occlusion.TraceLine(body | others, values)
+
+    monkeypatch.setattr(occlusion, "occlude_traces", each(label))
+    with pytest.raises(refusal, match=r"anatomy: \d+ of \d+ values of 3 drawn lines came otherwise, first .*text"):
+        list(replay._replay_instruments(Registration(study), tmp_path, "ab" * 16, replay.Engine(0, 1, ())))

@@ -2,7 +2,9 @@
 
 import hashlib
 from decimal import Decimal
+from fractions import Fraction
 from itertools import pairwise
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -10,9 +12,10 @@ import torch
 from test_layer_rows import shown
 from tiny_networks import LAYERS, Q_HEADS, tiny, words
 
-from protocol.instruments.anatomy import slip
+from protocol.instruments.anatomy import slip, windows
 from protocol.instruments.anatomy.analysis import data_flow, slip_test
 from protocol.instruments.anatomy.analysis.traces import Anatomy, Trace, Values
+from protocol.instruments.anatomy.run import trace_record
 from protocol.instruments.anatomy.run.answer_attention import measure_answer_attention
 
 PAIR = ("m", "t")
@@ -56,6 +59,13 @@ def test_attention_of_the_answer_and_returns_of_the_thought_by_a_plain_loop(chun
         assert values[1] == pytest.approx(np.mean(gaps))
         if at < end - 1:
             assert values[2] == pytest.approx(np.mean(lasts) / (end - 1 - at))
+
+
+def test_an_answer_without_a_thought_has_no_sets_where_a_question_is_fed_after_the_eviction():
+    asked = SimpleNamespace(fed_tokens=tuple(range(42)), token_ids=(7, 8), prompt=SimpleNamespace(tokens=42))
+    span = windows.span_of("reasoning", 30, 12, 0, Fraction(1))
+    assert (span.tokens, span.event) == (42, 30)
+    assert trace_record.measure_slip(None, asked, span, Decimal("0.3")) is None
 
 
 def trace(number, outcome, state="labelled", cluster=None, **more):
