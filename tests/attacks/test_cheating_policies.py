@@ -34,6 +34,11 @@ small = Policy(scoring=Small())
 """
 
 KEEPS = "keeps something between events, in"
+SAME = (
+    "class Same:\n    __hash__ = None\n    def __init__(self, kept):\n        self.kept = kept\n"
+    "    def __eq__(self, other):\n        return True\n"
+    "    def __call__(self, *about, **more):\n        return self.kept(*about, **more)\n"
+)
 RECENT = 'set = { "protect.recent" = 8, "protect.sinks" = 0 }'
 
 # name -> (what the module has besides, what runs at each event, what the refusal says; None: nothing is gained)
@@ -65,6 +70,38 @@ STOPPED = {
         "from csv import field_size_limit",
         "field_size_limit(7)",
         "asked for csv.field_size_limit",
+    ),
+    "replaces it by what is equal to all": (SAME, "torch.cumsum = Same(torch.cumsum)", "changed torch.cumsum"),
+    "replaces a method by what is equal to all": (
+        f"import policies.selection\n{SAME}",
+        "policies.selection.TopK.select = Same(policies.selection.TopK.select)",
+        "changed policies.selection.TopK.select",
+    ),
+    "keeps it in the path": (SAME, "sys.path[-1] = Same(slots)", "changed the path of imports"),
+    "keeps it in a handler of signals": (
+        f"import signal\n{SAME}",
+        "signal.signal(signal.SIGUSR1, Same(slots))",
+        "changed handlers of signals",
+    ),
+    "keeps it in a function of a library": (
+        "import statistics",
+        "statistics.mean = lambda kept=slots: kept",
+        "changed statistics.mean",
+    ),
+    "adds a function to a library": (
+        "import statistics",
+        "statistics.hidden = lambda: slots",
+        "changed statistics.hidden",
+    ),
+    "adds a partial function to a library": (
+        "import functools, statistics",
+        "statistics.hidden = functools.partial(print, slots)",
+        "changed statistics.hidden",
+    ),
+    "adds a method of a list to a library": (
+        "import statistics",
+        "statistics.hidden = [slots].__getitem__",
+        "changed statistics.hidden",
     ),
     "lists processes": ("", "os.listdir('/proc')", "asked for os.listdir /proc"),
     "leaves a file for another lane": ("", "open('/tmp/kv', 'w').write('1')", "asked for open /tmp/kv"),
@@ -394,6 +431,7 @@ def undone():
     from protocol.run.executors import own_code
 
     settings = (sys.path[:], sys.meta_path[:], sys.getrecursionlimit(), torch.get_num_threads(), np.geterr())
+    mean = statistics.mean
 
     def put_back():
         sys.path[:], sys.meta_path[:] = settings[:2]
@@ -410,6 +448,7 @@ def undone():
         csv.field_size_limit(131072)
         for owner in (statistics, statistics.NormalDist):
             vars(owner).get("hidden") is None or delattr(owner, "hidden")
+        statistics.mean = mean
 
     owners = (torch, torch.Tensor, policies.selection, sampling, slots.Pool, own_code.Confinement)
     before = [dict(vars(owner)) for owner in owners]
@@ -419,10 +458,30 @@ def undone():
             setattr(owner, name, names[name]) if name in names else delattr(owner, name)
     os.environ.pop("KV", None)
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
+    signal.signal(signal.SIGUSR1, signal.SIG_DFL)
     atexit.unregister(print)
     gc.callbacks.clear()
     gc.enable()
     put_back()
+
+
+LLAMA = "sys.modules['transformers.models.llama.modeling_llama']"
+# What runs at each event, and what is changed: parts of the network that a run has loaded.
+PATCHED = {
+    "patches the class of a layer": (
+        f"kept = {LLAMA}.LlamaMLP.forward; {LLAMA}.LlamaMLP.forward = lambda *about: kept(*about)",
+        "changed transformers.models.llama.modeling_llama.LlamaMLP.forward",
+    ),
+    "patches a function of the network": (
+        f"{LLAMA}.rotate_half = torch.neg",
+        "changed transformers.models.llama.modeling_llama.rotate_half",
+    ),
+    "takes the place of the attention": (
+        "functions = sys.modules['transformers.modeling_utils'].ALL_ATTENTION_FUNCTIONS._global_mapping\n"
+        "        functions |= {name: lambda *about, f=f, **more: f(*about, **more) for name, f in functions.items()}",
+        "changed the attention",
+    ),
+}
 
 
 @pytest.fixture(scope="module")
@@ -432,6 +491,7 @@ def site(tmp_path_factory):
     (site / "cheats-1.dist-info").mkdir(parents=True)
     (site / "cheats-1.dist-info" / "METADATA").write_text("Metadata-Version: 2.1\nName: cheats\nVersion: 1\n")
     sources = {cheat: (setup, body) for cheat, (setup, body, _) in STOPPED.items()}
+    sources |= {cheat: ("", body) for cheat, (body, _) in PATCHED.items()}
     (site / "registering.py").write_text(
         "import collections.abc\nclass Late: pass\ncollections.abc.Sized.register(Late)\n"
     )
@@ -497,6 +557,27 @@ def test_an_honest_policy_of_another_distribution_runs(run_policy):
 @pytest.mark.parametrize("cheat", ["keeps a shadow cache", "opens the problems", "replaces it when it is imported"])
 def test_a_policy_that_cheats_is_stopped_in_a_run(cheat, run_policy):
     with pytest.raises(Tampered, match=re.escape(STOPPED[cheat][2])):
+        run_policy(cheat)
+
+
+@pytest.fixture
+def network_put_back(loaded):
+    from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
+    from transformers.models.llama import modeling_llama
+
+    functions, owners = ALL_ATTENTION_FUNCTIONS._global_mapping, (modeling_llama, modeling_llama.LlamaMLP)
+    before, names = dict(functions), [(owner, dict(vars(owner))) for owner in owners]
+    yield
+    functions.update(before)
+    for owner, kept in names:
+        for name in [name for name, value in vars(owner).items() if kept.get(name) is not value]:
+            setattr(owner, name, kept[name])
+
+
+@pytest.mark.usefixtures("network_put_back")
+@pytest.mark.parametrize("cheat", PATCHED)
+def test_a_policy_that_changes_the_network_is_stopped_in_a_run(cheat, run_policy):
+    with pytest.raises(Tampered, match=re.escape(PATCHED[cheat][1])):
         run_policy(cheat)
 
 

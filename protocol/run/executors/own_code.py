@@ -7,11 +7,13 @@ policy's own modules are compared with what they were: nothing is kept from one 
 scoring declares, which is counted. This is no sandbox: docs/threat-model.md says what it leaves open.
 """
 
+import _signal  # type: ignore[import-not-found]  # not `signal`, which looks handlers up by value
 import abc
 import atexit
 import contextvars
 import decimal
 import faulthandler
+import functools
 import gc
 import operator
 import os
@@ -21,10 +23,10 @@ import sys
 import threading
 import warnings
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from importlib.metadata import EntryPoint
 from time import perf_counter
-from types import FunctionType, MappingProxyType, ModuleType
+from types import BuiltinFunctionType, FunctionType, MappingProxyType, MethodType, ModuleType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -45,13 +47,16 @@ from protocol.run.executors.audit_hook import (
     list_code_files,
     list_readable_folders,
 )
-from protocol.run.executors.own_state import Keeps, ReachableState, read_state
+from protocol.run.executors.own_state import PLAIN, Keeps, ReachableState, read_bases, read_names, read_state
 from protocol.tasks import registry
 
 __all__ = ["Confined", "Confinement", "confine", "is_run"]
 
 PROTECTED = ("protocol.engine", "protocol.run", "policies", "protocol.models.load")
-LAZY_NAMES = ("__warningregistry__", "__abstractmethods__", "__annotations__", "__path__")  # set when first read
+LAZY_NAMES = (  # set when first read
+    *("__warningregistry__", "__abstractmethods__", "__annotations__", "__path__"),
+    *("_can_set_attn_implementation_cached_value", "_can_set_experts_implementation_cached_value"),  # of transformers
+)
 LIBRARIES = ("builtins", "torch", "torch.nn.functional", "os", "sys", "time", "math", "threading", "gc")
 HOOK_COUNTERS = frozenset({"torch.utils.hooks.RemovableHandle"})
 REGISTRATIONS = "registrations of abstract classes"
@@ -104,6 +109,7 @@ class Confinement:
         self._answer_modules = _modules_with_answers()
         self._next_check = 0.0
         self._network: nn.Module | None = None
+        self._classes: set[type] = set()
         self._own_state: ReachableState | None = None
         self._policies: tuple[Any, ...] = ()
         self._own_modules: tuple[str, ...] = ()
@@ -138,11 +144,14 @@ class Confinement:
         build: returns the policies that run. Their state, and that of their modules, has to remain as it is then.
         """
         if network is not self._network:
-            self._refuse_patches(network)
-            self._network = network
+            self._classes = {
+                kind for module in network.modules() for kind in type(module).__mro__ if kind is not object
+            }
+            self._refuse_patches()
+            self._network, self._modules_read = network, 0
         before, start = _network_state(network), perf_counter()
         check = self.check_now_and_then  # as it is before their code could replace it
-        if len(sys.modules) != self._modules_read or any(_find_changes(self._surroundings)):
+        if len(sys.modules) != self._modules_read or any(self._find_changes()):
             self._read_wide_surroundings()  # loading a model may have changed torch
         self._process, self._modules_loaded = _read_process(), len(sys.modules)
         with self.apply():
@@ -176,9 +185,12 @@ class Confinement:
             has_ended_threads = isinstance(now, frozenset) and isinstance(before, frozenset) and now < before
             if now != before and not has_ended_threads:
                 raise self._tampered(f"changed {where}")
-        for where, name in _find_changes(self._surroundings):
+        for where, name in self._find_changes():
             if where not in self._counted:
                 raise self._tampered(f"changed {where}.{name}")
+        for name, function in _list_attention_functions().items():
+            if self._is_own(function):
+                raise self._tampered(f"changed the attention {name}")
         if self._own_state is None:
             return
         if late := [name for name in self._list_own_modules() if name not in self._own_modules]:
@@ -186,20 +198,60 @@ class Confinement:
         if name := self._own_state.first_change(self._read_own_state()):
             raise self._tampered(f"keeps something between events, in {name}")
 
+    def _find_changes(self) -> Iterator[tuple[str, str]]:
+        """Yield each module or class that changed, with the first name at which another value stands."""
+        for where, each in list(self._surroundings.items()):
+            now = vars(each.owner)
+            if not _is_same(now, each.names) and (name := self._first_change(now, each)):
+                yield where, name
+
+    def _first_change(self, now: Mapping[str, object], each: "Surroundings") -> str:
+        """Return the first name at which another value stands; empty if there is none. Submodules may be added, and
+        what Python sets when it is first read; what a library loads late may be added to what is not guarded.
+        """
+        before = each.names
+        changed = [name for name in {**before, **now} if not _is_alike(now.get(name, before), before.get(name, before))]
+        return min(
+            (
+                name
+                for name in changed
+                if not (issubclass(kind := type(now.get(name)), ModuleType) or name in LAZY_NAMES)
+                and (each.is_guarded or not (kind in _HARMLESS_KINDS or self._may_be_late(now.get(name))))
+            ),
+            default="",
+        )
+
+    def _may_be_late(self, value: object) -> bool:
+        """Return whether a library may set this when it is first used: it can be called, and is not own code's."""
+        kind: Any = type(value)
+        holds = kind in _HOLDERS or (kind is BuiltinFunctionType and type(value.__self__) in _NOT_MODULES)  # type: ignore[attr-defined]
+        return callable(value) and not holds and not self._is_own(value)
+
+    def _is_own(self, value: object) -> bool:
+        """Return whether a function, a class or an object of one is of this code."""
+        kind: Any = type(value)
+        if kind is FunctionType:
+            return bool(value.__code__.co_filename.startswith(self._code))  # type: ignore[attr-defined]
+        classes = read_bases(value if issubclass(kind, type) else kind)  # type: ignore[arg-type]
+        names = [read_names(base) for base in classes]
+        modules = {each["__module__"] for each in names if type(each.get("__module__")) is str}
+        inner = [value for each in names for value in each.values() if type(value) is FunctionType]
+        return not self._modules.isdisjoint(name.partition(".")[0] for name in modules) or any(map(self._is_own, inner))
+
     def _read_wide_surroundings(self) -> None:
-        self._surroundings, self._modules_read = _read_surroundings(self._modules), len(sys.modules)
+        self._surroundings = _read_surroundings(self._modules, self._classes)
+        self._modules_read = len(sys.modules)
         owners = [each.owner for each in self._surroundings.values()]
         self._foreign = {id(owner) for owner in owners} | {id(vars(each)) for each in owners if _is_module(each)}
 
-    def _refuse_patches(self, network: nn.Module) -> None:
-        """Raise Tampered if a function that this code defines stands in the engine, torch or the network's modules."""
-        roots = self._code
+    def _refuse_patches(self) -> None:
+        """Raise Tampered if a function that this code defines stands in the engine, torch or the network's classes."""
         owners = {where: each.owner for where, each in self._surroundings.items() if each.is_guarded}
-        owners |= {name: sys.modules[name] for name in {type(module).__module__ for module in network.modules()}}
+        owners |= {kind.__module__: sys.modules[kind.__module__] for kind in self._classes}
+        owners |= {f"{kind.__module__}.{kind.__name__}": kind for kind in self._classes}
         for where, owner in sorted(owners.items()):
             for name, value in list(vars(owner).items()):
-                code = value.__code__ if type(value) is FunctionType else None
-                if code is not None and code.co_filename.startswith(roots):
+                if type(value) is FunctionType and self._is_own(value):
                     raise self._tampered(f"put a function of its own at {where}.{name}")
 
     def _list_own_modules(self) -> tuple[str, ...]:
@@ -251,54 +303,44 @@ class Surroundings(NamedTuple):
     is_guarded: bool
 
 
-def _first_change(now: Mapping[str, object], before: Mapping[str, object], is_guarded: bool) -> str:
-    """Return the first name of a module or class that another value stands at; empty if there is none. Submodules may
-    be added, and what Python sets when it is first read; what a library loads late may be added to what is not guarded.
-    """
-    try:
-        if now == before:  # values are compared by identity first
-            return ""
-    except Exception:  # values that cannot be compared
-        pass
-    changed = [name for name in [*before, *now] if now.get(name, before) is not before.get(name, before)]
-    return min(
-        (
-            name
-            for name in changed
-            if not (issubclass(kind := type(now.get(name)), ModuleType) or name in LAZY_NAMES)
-            and (is_guarded or not (kind in _HARMLESS_KINDS or callable(now[name])))
-        ),
-        default="",
+def _is_same(now: Mapping[str, object], before: Mapping[str, object]) -> bool:
+    """Return whether the very same values stand at the very same names; no class of theirs is asked."""
+    return (
+        len(now) == len(before)
+        and all(map(operator.is_, now, before))
+        and all(map(operator.is_, now.values(), before.values()))
     )
 
 
-def _find_changes(surroundings: Mapping[str, Surroundings]) -> Iterator[tuple[str, str]]:
-    """Yield each module or class that changed, with the first name at which another value stands."""
-    owners = list(surroundings.items())
-    names, before = [vars(each.owner) for _, each in owners], [each.names for _, each in owners]
-    with suppress(Exception):  # values that cannot be compared; those that are the same are not asked
-        owners = [owner for owner, is_same in zip(owners, map(operator.eq, names, before), strict=True) if not is_same]
-    for where, each in owners:
-        if name := _first_change(vars(each.owner), each.names, each.is_guarded):
-            yield where, name
+def _is_alike(now: object, before: object) -> bool:
+    return now is before or (type(now) is type(before) and type(now) in PLAIN and now == before)
+
+
+def _list_attention_functions() -> dict[str, object]:
+    """Return what transformers calls for attention, by name."""
+    module = sys.modules.get("transformers.modeling_utils")
+    return {} if module is None else dict(module.ALL_ATTENTION_FUNCTIONS.items())
 
 
 def _is_module(value: object) -> bool:
     return issubclass(type(value), ModuleType)
 
 
-def _read_surroundings(own: Collection[str], *, is_wide: bool = True) -> dict[str, Surroundings]:
+def _read_surroundings(
+    own: Collection[str], classes: Collection[type] = (), *, is_wide: bool = True
+) -> dict[str, Surroundings]:
     """Return the modules and classes that own code has to leave as they are, by name: all but its own, or those that
-    are guarded.
+    are guarded. classes: of the network; they and their modules are guarded.
     """
     surroundings: dict[str, Surroundings] = {}
-    core = {id(kind) for kind in (Tensor, nn.Module, nn.Linear)}
+    core = {id(kind) for kind in (Tensor, nn.Module, nn.Linear, *classes)}
+    libraries = {*LIBRARIES, *(kind.__module__ for kind in classes)}
     # What a callback of the garbage collector counts changes at any time; own code can add none.
     counting = {getattr(callback, "__module__", None) for callback in gc.callbacks}
     for name, module in list(sys.modules.items()):
         if not _is_module(module) or name.partition(".")[0] in own or name in counting:
             continue
-        is_guarded = name in LIBRARIES or name.startswith(PROTECTED)
+        is_guarded = name in libraries or name.startswith(PROTECTED)
         if not (is_guarded or is_wide):
             continue
         surroundings[name] = Surroundings(module, dict(vars(module)), is_guarded)
@@ -315,15 +357,18 @@ def _read_process() -> dict[str, object]:
 
 _deterministic: Any = torch.utils.deterministic
 _HARMLESS_KINDS = (type(None), bool, type(threading.Lock()), type(threading.RLock()), torch.library.Library)
+_HOLDERS = (functools.partial, MethodType, operator.itemgetter, operator.attrgetter, operator.methodcaller)
 _NOT_MODULES: tuple[type, ...] = (dict, list, tuple, str, bytes, int, float, Tensor, np.ndarray)
 _PROCESS: Mapping[str, Callable[[], object]] = MappingProxyType(
     {
         "the environment": lambda: dict(os.environ),
         "the working directory": os.getcwd,
-        "handlers of signals": lambda: [signal.getsignal(number) for number in range(1, signal.NSIG) if number < 32],
+        "handlers of signals": lambda: [
+            id(_signal.getsignal(number)) for number in range(1, signal.NSIG) if number < 32
+        ],
         "timers of signals": lambda: [signal.getitimer(timer)[1] for timer in (signal.ITIMER_REAL, signal.ITIMER_PROF)],
         "what runs at exit": atexit._ncallbacks,
-        "callbacks of the garbage collector": lambda: list(gc.callbacks),
+        "callbacks of the garbage collector": lambda: [*map(id, gc.callbacks)],
         "the garbage collector": lambda: (gc.isenabled(), gc.get_threshold(), gc.get_debug()),
         "the threads of the process": lambda: _list_threads(),
         "what traces the process": lambda: (sys.gettrace(), sys.getprofile(), threading.gettrace()),
@@ -332,10 +377,10 @@ _PROCESS: Mapping[str, Callable[[], object]] = MappingProxyType(
             *(sys.dont_write_bytecode, faulthandler.is_enabled(), sys.get_asyncgen_hooks()),
         ),
         REGISTRATIONS: abc.get_cache_token,
-        "the path of imports": lambda: (*sys.path, *map(id, sys.meta_path), *map(id, sys.path_hooks)),
+        "the path of imports": lambda: [*map(id, (*sys.path, *sys.meta_path, *sys.path_hooks))],
         "what is loaded": lambda: [name for name, module in sys.modules.items() if type(module) in _NOT_MODULES],
         "the decimal context": lambda: repr(decimal.getcontext()),  # which is made, in a variable, when first read
-        "the errors of numpy": lambda: (tuple(np.geterr().items()), np.geterrcall()),
+        "the errors of numpy": lambda: (tuple(np.geterr().items()), id(np.geterrcall())),
         "context variables": lambda: {id(key): id(value) for key, value in contextvars.copy_context().items()},
         "the random state of Python": lambda: hash(random.getstate()),
         "the random state of numpy": lambda: [

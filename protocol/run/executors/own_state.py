@@ -94,7 +94,7 @@ def _describe(name: str, value: Any) -> tuple[object, Iterable[object]]:
     kind = type(value)
     if kind is types.FunctionType:
         value.__annotations__, value.__dict__  # noqa: B018 - made when first read
-    bases = _BASES(kind)
+    bases = read_bases(kind)
     if logging.Logger in bases:  # leads to all others
         attributes = {key: inner for key, inner in _attributes(value).items() if key not in ("_cache", "manager")}
         return sorted((key, id(inner)) for key, inner in attributes.items()), ()
@@ -117,8 +117,8 @@ def _describe(name: str, value: Any) -> tuple[object, Iterable[object]]:
 
 _TENSOR: Any = torch._C.TensorBase
 _LruCache: Any = type(lru_cache(_describe))
-_BASES: Callable[[type], tuple[type, ...]] = vars(type)["__mro__"].__get__
-_NAMES: Callable[[type], Mapping[str, Any]] = vars(type)["__dict__"].__get__
+read_bases: Callable[[type], tuple[type, ...]] = vars(type)["__mro__"].__get__
+read_names: Callable[[type], Mapping[str, Any]] = vars(type)["__dict__"].__get__
 _ANNOTATIONS: Callable[[type], object] = vars(type)["__annotations__"].__get__
 _BASIC_SIZE: Callable[[type], int] = vars(type)["__basicsize__"].__get__
 _ITEM_SIZE: Callable[[type], int] = vars(type)["__itemsize__"].__get__
@@ -128,8 +128,8 @@ _WEAK_OFFSET: Callable[[type], int] = vars(type)["__weakrefoffset__"].__get__
 
 def _attributes(value: object) -> dict[str, Any]:
     """Return the attributes of an object, which from then on has a dict of them; empty without one."""
-    for base in _BASES(type(value)):
-        getter = _NAMES(base).get("__dict__")
+    for base in read_bases(type(value)):
+        getter = read_names(base).get("__dict__")
         if type(getter) is types.GetSetDescriptorType:
             attributes: dict[str, Any] = getter.__get__(value)
             return attributes
@@ -139,7 +139,9 @@ def _attributes(value: object) -> dict[str, Any]:
 @cache
 def _has_hidden_memory(kind: Any) -> bool:
     """Return whether objects of a class have memory besides attributes and slots, as those of C code have."""
-    slots = sum(type(entry) is types.MemberDescriptorType for base in _BASES(kind) for entry in _NAMES(base).values())
+    slots = sum(
+        type(entry) is types.MemberDescriptorType for base in read_bases(kind) for entry in read_names(base).values()
+    )
     pointers = slots + (_DICT_OFFSET(kind) > 0) + (_WEAK_OFFSET(kind) > 0)
     return _ITEM_SIZE(kind) != 0 or _BASIC_SIZE(kind) > HEADER + pointers * POINTER
 
