@@ -62,8 +62,10 @@ class Study:
 
     def status(self) -> dict[str, Any]:
         """Return how far the study is, and the next step."""
-        status: dict[str, Any] = self._run("status")["registrations"][0]
-        return status
+        found: list[dict[str, Any]] = self._run("status")["registrations"]
+        if len(found) > 1:
+            raise Refused(f"{self.folder}: holds {len(found)} registrations; name the folder of one", 2)
+        return found[0]
 
     def report(self) -> Path:
         """Write the report, and return its file."""

@@ -125,3 +125,8 @@ def test_the_installed_package_is_typed(tmp_path):
         mypy = [sys.executable, "-m", "mypy", "--strict", "--python-executable", python, "script.py"]
         done = subprocess.run(mypy, cwd=tmp_path, capture_output=True, text=True)
         assert done.returncode == status, done.stdout
+
+
+def test_a_shelf_is_not_taken_for_its_first_registration():
+    with pytest.raises(kvp.Refused, match=r"holds \d+ registrations; name the folder of one"):
+        kvp.Study(ROOT / "registrations").status()

@@ -91,8 +91,11 @@ def find_neighbour(pairing: Pairing, arms: Arms, lock: Mapping[str, Any], excess
     for budget in lock["protocol"]["content"].get("neighbours", ()):
         if abs(excess) > memory_charge.NOISE and (*cell[:2], budget, pairing.against) in arms:
             paired = contrasts.pair_cells(arms, lock, cell, (budget, pairing.against))
-            subject, comparator = (values.mean() for values in paired.measured_memory())
-            if paired.problems == pairing.problems and side * comparator >= side * subject:
+            measured = paired.measured_memory()
+            if paired.problems != pairing.problems or len(measured[0]) < 2:
+                continue
+            subject, comparator = (values.mean() for values in measured)
+            if side * comparator >= side * subject:
                 reached.append((abs(comparator - subject), NeighbourPairing(budget, paired)))
     return min(reached, key=lambda item: item[0])[1] if reached else None
 

@@ -175,13 +175,18 @@ def _limitations(judged: Mapping[str, Any], lock: Mapping[str, Any]) -> list[str
         sentences += memory_statements.unsaved_memory(contrasts)
     elif measures_memory(decision):
         tolerance = strip_zeros(decision["cache_tolerance"])
-        unbounded = set(map(contrast_name, memory_statements.unbounded_within(contrasts, float(tolerance))))
-        if unmatched := [name for name in unmatched if name not in unbounded]:
+        against_full = [row for row in contrasts if "saves" in row]
+        others = [row for row in contrasts if "saves" not in row]
+        unsaved = [name for name in map(contrast_name, against_full) if name in unmatched]
+        sentences += _unsaved_limits(decision, unsaved, len(contrasts))
+        sentences += memory_statements.unsaved_memory(against_full)
+        unbounded = set(map(contrast_name, memory_statements.unbounded_within(others, float(tolerance))))
+        if unmatched := [name for name in unmatched if name not in {*unbounded, *unsaved}]:
             sentences.append(
                 f"Anything at equal memory in {len(unmatched)} of {len(contrasts)} contrasts, whose caches "
                 f"were not matched within {tolerance}: {list_first(unmatched)}."
             )
-        sentences += memory_statements.unequal_memory(contrasts, float(tolerance))
+        sentences += memory_statements.unequal_memory(others, float(tolerance))
     if scored := sorted({row["task"] for row in contrasts if "scored" in row}):
         sentences.append(
             f"That more answers are right: those of {list_first(scored)} have scores from 0 to 1, and their "
@@ -198,17 +203,21 @@ def _limitations(judged: Mapping[str, Any], lock: Mapping[str, Any]) -> list[str
     return sentences
 
 
-def _full_cache_limits(decision: Mapping[str, Any], unsaved: Sequence[str], contrasts: int) -> list[str]:
-    """Return limits against the full cache. unsaved: contrasts whose subject saves no memory."""
-    sentences = []
-    if unsaved:
-        sentences.append(
-            f"Anything about eviction in {len(unsaved)} of {contrasts} contrasts, where the full cache held "
-            f"at most {100 * float(decision['cache_tolerance']):g} % more: what evicts nothing loses nothing "
-            f"({list_first(unsaved)})."
-        )
+def _unsaved_limits(decision: Mapping[str, Any], unsaved: Sequence[str], contrasts: int) -> list[str]:
+    """Return a limit against the full cache. unsaved: contrasts whose subject saves no memory."""
+    if not unsaved:
+        return []
     return [
-        *sentences,
+        f"Anything about eviction in {len(unsaved)} of {contrasts} contrasts, where the full cache held "
+        f"at most {100 * float(decision['cache_tolerance']):g} % more: what evicts nothing loses nothing "
+        f"({list_first(unsaved)})."
+    ]
+
+
+def _full_cache_limits(decision: Mapping[str, Any], unsaved: Sequence[str], contrasts: int) -> list[str]:
+    """Return limits where the full cache is the only comparator."""
+    return [
+        *_unsaved_limits(decision, unsaved, contrasts),
         "Anything at equal memory: the comparator is the full cache, and no other policy at the memory of "
         f"{decision['subject']} is in the rule.",
     ]

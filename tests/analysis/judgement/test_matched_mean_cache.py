@@ -295,3 +295,25 @@ def test_a_comparison_of_a_judged_study_leaves_its_neighbours_out(tmp_path):
     read = registered_study.study_rows(tmp_path / "study")
     compared = comparison.compare(read.rows, subject=read.subject)
     assert {contrast.task for contrast in compared.contrast_list} == {"needle tiny budget 64", "needle tiny budget 128"}
+
+
+def test_a_neighbour_whose_lanes_all_failed_is_tested_by_nobody(tmp_path):
+    content = study.content(against=["snapkv"], at_least=1, method="t", missing="wrong")
+    content |= {"seeds": [0], "budgets": ["128"], "neighbours": ["132"], "arms": {arm: {"policy": arm} for arm in ARMS}}
+
+    def record(place):
+        ended = study.FAILED if place[2:4] == ("132", "snapkv") else {}
+        return lane(place, {("crystal", "128"): 129.0}, NEAR | WON) | ended
+
+    row = row_at(judge(study.write(tmp_path / "study", content, PROBLEMS, record, judging=3)), "128")
+    assert ("neighbour" in row["memory"], float(row["memory"]["charge"]) > 0) == (False, True)
+
+
+def test_the_full_cache_beside_another_comparator_is_no_arm_that_held_more_by_mistake(tmp_path):
+    asked = {"against": ["full", "snapkv"], "rule": "non_inferior", "margin": "0.05", "at_least": None}
+    rights = NEAR | {("crystal", "128"): (0, 150)}
+    found = judged(tmp_path, {("crystal", "128"): 129.0}, rights, budgets=("128",), neighbours=["132"], **asked)
+    assert [row["against"] for row in found["contrasts"]] == ["full", "snapkv"]
+    about_full = sentences(found, "against full")
+    assert [sentence.partition(":")[0] for sentence in about_full] == ["Less memory in every sense"]
+    assert sentences(found, "differed in mean slots by +0.78 % (tiny needle at 128 against snapkv)")
