@@ -264,7 +264,7 @@ def defines(code: str, names: tuple[str, ...]) -> bool:
 
 def complete_program(code: str, tests: ProgramTests) -> str:
     """Return what runs: code that defines the function, after the prompt; or the prompt with the code as the body of
-    its function, up to the first line without indentation, or all of it where its first two lines have none.
+    its function, up to the first line without indentation, or all of it where its first statement has none.
     """
     if not tests.prompt:
         return code
@@ -275,7 +275,10 @@ def complete_program(code: str, tests: ProgramTests) -> str:
     indentation = _body_indentation(tests.prompt)
     if not lines[0][:1].isspace():
         second = next((line for line in lines[1:] if line.strip()), "")
-        if second[:1].isspace():  # the first line alone has lost its indentation
+        # A block of the first line is one level further in than that line.
+        deepest = len(indentation.expandtabs(4))
+        is_block = lines[0].rstrip().endswith((":", "(", "[", "{")) and _indent(second.expandtabs(4)) <= deepest
+        if second[:1].isspace() and not is_block:  # the first line alone has lost its indentation
             lines[0] = ("\t" if second[0] == "\t" else indentation) + lines[0]
         else:
             lines = [f"{indentation}{line}" for line in lines]
@@ -286,13 +289,13 @@ def complete_program(code: str, tests: ProgramTests) -> str:
 
 
 def _body_indentation(prompt: str) -> str:
-    """Return how the first line after the last one without indentation is indented; UNIT without such a line."""
-    indentation = UNIT
+    """Return the least indentation after the last line without one; UNIT if there is none."""
+    indentations = list[str]()
     for line in reversed(prompt.split("\n")):
         if line.strip() and not line[0].isspace():
             break
-        indentation = found[1] if (found := INDENTED.match(line)) else indentation
-    return indentation
+        indentations += [found[1]] if (found := INDENTED.match(line)) else []
+    return min(indentations, key=lambda indentation: len(indentation.expandtabs(4)), default=UNIT)
 
 
 def _request(server: socket.socket, role: str, limits: ProgramLimits, sockets: list[socket.socket]) -> None:

@@ -135,11 +135,21 @@ def test_what_follows_code_that_no_fence_ends_is_left_out(grader, text, status):
         "if x:\n\t\treturn x + 1\n\treturn 1",
         "if x:\n        return x + 1\n    return 1",
         "y = x\nif y:\n    y += 1\nreturn y",
+        "if x:\n    return x + 1\nreturn 1",
+        "if x:\n\treturn x + 1\nreturn 1",
+        "parts = [\n    x,\n    1,\n]\nreturn sum(parts)",
         "    return x + 1\n\nprint(f(",
         "from __future__ import annotations\n\ndef f(x: unknown):\n    return x + 1",
     ],
 )
-@pytest.mark.parametrize("prompt", ["def f(x):", 'def f(x):\n    """Add.\n\n        1\n    """'])
+@pytest.mark.parametrize(
+    "prompt",
+    [
+        "def f(x):",
+        'def f(x):\n    """Add.\n\n        1\n    """',
+        'def f(x):\n    """Add.\n\nExamples:\n        1\n    """',
+    ],
+)
 def test_a_body_continues_its_prompt_however_it_is_indented(grader, prompt, body):
     assert grader.grade(gold("assert f(1) == 2", prompt=prompt), body).status == "correct"
 
