@@ -1,7 +1,8 @@
 """Which lanes carry a verdict: how few of them, graded otherwise, turn it, and how many a replay draws to meet one.
 
 A route turns the verdict line by the lanes of one contrast, in one direction: lowered, the subject's lanes lose
-points and the comparator's gain them; raised, the reverse; or by the lanes of the full cache that passed its gate.
+points and the comparator's gain them; raised, the reverse; or by the lanes of the full cache that passed its gate. A
+contrast that is tested against a neighbour too is moved by the comparator's lanes there as well: a route of their own.
 Whoever forged a verdict forged lanes of a route, and any of its lanes would have served: lanes on which both arms are
 right turn a contrast more cheaply than those on which one is, so that discordant lanes alone would be too few to
 draw from. How few turn it is a greedy count: tied lanes first, problem by problem. A cleverer choice may need fewer.
@@ -170,13 +171,15 @@ def _list_flips(
     for row in judged["contrasts"]:
         is_cell = (columns["model"] == row["model"]) & (columns["task"] == row["task"])
         subject = np.flatnonzero(is_cell & (columns["budget"] == row["budget"]) & (columns["arm"] == row["subject"]))
-        is_other = is_cell & (columns["arm"] == row["against"]) & np.isin(columns["budget"], (row["budget"], FULL))
+        is_against = is_cell & (columns["arm"] == row["against"])
         name = f"{row['subject']} against {row['against']} on {row['model']}, {row['task']}, budget {row['budget']}"
-        for direction, winner, loser in (
-            ("lowered", np.flatnonzero(is_other), subject),
-            ("raised", subject, np.flatnonzero(is_other)),
-        ):
-            yield f"{name}, {direction}", *_order_flips(columns, correct, winner, loser)
+        compared = {name: (row["budget"], FULL)}
+        if neighbour := (row.get("memory") or {}).get("neighbour"):
+            compared[f"{name}, tested at {neighbour} too"] = (neighbour,)
+        for label, budgets in compared.items():
+            other = np.flatnonzero(is_against & np.isin(columns["budget"], budgets))
+            yield f"{label}, lowered", *_order_flips(columns, correct, other, subject)
+            yield f"{label}, raised", *_order_flips(columns, correct, subject, other)
     for place in (judged.get("gate") or {}).get("places", ()):
         is_place = (
             (columns["model"] == place["model"]) & (columns["task"] == place["task"]) & (columns["budget"] == FULL)

@@ -67,6 +67,31 @@ def test_the_greedy_count_is_that_of_an_exhaustive_search(ours, theirs):
     assert min(route.changed for route in find_routes(study, judge_by_sign)) == fewest_of_all(study)
 
 
+def test_a_neighbour_that_a_win_hangs_on_is_a_way_of_its_own():
+    """At the budget 10 of 12 are gained, at the neighbour 4: one wrong lane there that was right turns the word."""
+    study = toy([1] * 12, [0] * 10 + [1] * 2)
+    there = study.lanes[study.lanes["arm"] == "theirs"].assign(budget="9", correct=[0.0] * 4 + [1.0] * 8)
+    study = study._replace(lanes=pd.concat([study.lanes, there], ignore_index=True))
+
+    def judge(study):
+        lanes = study.lanes
+        words = [
+            judge_by_sign(study._replace(lanes=lanes[(lanes["arm"] == "ours") | (lanes["budget"] == budget)]))
+            for budget in ("8", "9")
+        ]
+        (row,) = words[0]["contrasts"]
+        verdict = max(each["verdict"] for each in words)  # INCONCLUSIVE unless both are CONFIRMED
+        return words[0] | {"verdict": verdict, "contrasts": [row | {"memory": {"neighbour": "9"}}]}
+
+    assert judge(study)["verdict"] == "CONFIRMED"
+    routes = {route.label: route for route in find_routes(study, judge)}
+    at = "ours against theirs on m, t, budget 8"
+    assert routes.keys() == {f"{at}, lowered", f"{at}, tested at 9 too, lowered"}
+    assert routes[f"{at}, tested at 9 too, lowered"].changed == 1
+    moved = {lane[3:5] for lane in routes[f"{at}, tested at 9 too, lowered"].lanes}
+    assert moved == {("9", "theirs"), ("8", "ours")}
+
+
 def judge_by_two_margins(study):
     """CONFIRMED where the mean difference and 1.6 standard errors of it lie within .1, REFUTED where beyond."""
     lead = grades(study, "ours") - grades(study, "theirs")
