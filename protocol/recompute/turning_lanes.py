@@ -173,7 +173,7 @@ def _list_flips(
         subject = np.flatnonzero(is_cell & (columns["budget"] == row["budget"]) & (columns["arm"] == row["subject"]))
         is_against = is_cell & (columns["arm"] == row["against"])
         name = f"{row['subject']} against {row['against']} on {row['model']}, {row['task']}, budget {row['budget']}"
-        compared = {name: (row["budget"], FULL)}
+        compared: dict[str, tuple[Any, ...]] = {name: (row["budget"], FULL)}
         if neighbour := (row.get("memory") or {}).get("neighbour"):
             compared[f"{name}, tested at {neighbour} too"] = (neighbour,)
         for label, budgets in compared.items():
