@@ -46,7 +46,11 @@ NONCE_PATTERN = re.compile("(?:[0-9a-f]{2}){8,64}")
 DECODING_SOURCES = (
     "policies/",
     "splits/",
-    *(f"protocol/{package}/" for package in ("engine", "grading", "models", "plan", "running", "tasks")),
+    *(
+        f"protocol/{package}/"
+        for package in ("engine", "grading", "layers", "models", "plan", "presses", "run", "tasks")
+    ),
+    *(f"protocol/{package}/" for package in ("executors", "running")),  # as `run` was called in older locks
 )
 LIBRARIES = ("torch", "transformers", "tokenizers", "numpy", "math-verify", "sympy")
 MAX_EDGE_FRACTION = (

@@ -261,6 +261,15 @@ def test_where_other_code_decodes_a_difference_is_no_forgery(few):
         check(few)
 
 
+@pytest.mark.parametrize(
+    "name", ["run/executors/local.py", "layers/layer_kinds.py", "presses/pressed.py", "executors/local.py"]
+)
+def test_every_room_that_decodes_is_compared(few, name):
+    sources = few.lock.content["sources"] | {f"protocol/{name}": "0" * 64}
+    vars(few)["_lock"] = few.lock._replace(content=few.lock.content | {"sources": sources})
+    assert str(replay.compare_engine(few)).startswith("decoded by today's engine (1 of ")
+
+
 def test_another_version_of_a_library_is_said(few):
     content = json.loads(json.dumps(few.lock.content))
     content["environment"]["distributions"]["transformers"]["version"] = "4.0\x1b"

@@ -84,7 +84,7 @@ def _measure_points(study: Study, machine: dict[str, object], expected: list[mea
 
 def measure_again(study: Study, draw: Callable[[int], list[int]]) -> Iterator[Remeasured]:
     """Measure drawn repetitions again; yield what is counted of them, and no time. Sets torch's threads and
-    deterministic mode for the process.
+    deterministic mode for the process. Raises MemoryError for one that fits no longer.
     """
     configure_torch(study.planned.protocol.generation)
     model_of = cache_models(study.planned, lambda progress_event: None)
@@ -97,6 +97,8 @@ def measure_again(study: Study, draw: Callable[[int], list[int]]) -> Iterator[Re
     ]
     for name, line, body in (lines[number] for number in draw(len(lines))):
         now = measure_point(study.planned, model_of(line.point.model), line, 1)
+        if now["state"] == "out of memory":  # here, and no fault of the study
+            raise MemoryError(now["reason"])
         for field in ("slots", "prompts", "state"):
             yield Remeasured(f"{name}, {line.point.arm}: {field}", body[field], now[field])
         for field in ("heads", "slot", "held", "room", "room_peak", "weights") if now["state"] == "ok" else ():

@@ -11,6 +11,7 @@ from protocol.evidence.registration import Registration
 from protocol.formats import canonical, journal
 from protocol.formats.refusals import Tampered
 from protocol.instruments.cost import measurement_file
+from protocol.instruments.cost.run import measurement
 from protocol.recompute import replay
 
 COST = """
@@ -200,3 +201,10 @@ def test_a_replay_counts_drawn_repetitions_again(study, tmp_path, field):
         return
     with pytest.raises(Tampered, match=rf"cost: 3 of 27 values of 3 drawn lines came otherwise, .*memory\.{field}"):
         list(texts)
+
+
+def test_a_replay_where_memory_is_short_accuses_nobody(study, tmp_path, monkeypatch):
+    lacking = {"slots": 0, "prompts": "", "state": "out of memory", "reason": "asked for 9 GB"}
+    monkeypatch.setattr(measurement, "measure_point", lambda *about: lacking)
+    with pytest.raises(MemoryError, match="asked for 9 GB"):
+        list(replay._replay_instruments(Registration(study), tmp_path, "ab" * 16, replay.Engine(0, 1, ())))
