@@ -38,7 +38,9 @@ def open_executor(
     kind = LAUNCHERS[settings.kind]
     folder = Spool.for_phase(study.folder, study.lock.digest, phase, settings.spool).folder
     launcher = kind.start(folder, settings, count, generation.threads, gpus)
-    encrypted_tasks = {name for name, task in planned.tasks.items() if held_out_guard.is_encrypted(task)}
+    # Development problems are not encrypted, and a worker of a probe has no key.
+    tasks = {} if held_out_problems is None else planned.tasks
+    encrypted_tasks = {name for name, task in tasks.items() if held_out_guard.is_encrypted(task)}
     wait = kind.wait if settings.wait is None else settings.wait
     with (
         open_keeper(planned, held_out_problems) as keeper,

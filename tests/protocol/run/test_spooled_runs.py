@@ -5,7 +5,7 @@ import json
 import threading
 import time
 from collections import Counter
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from types import SimpleNamespace
 
 import pytest
@@ -14,7 +14,7 @@ from toy_run import CELLS, Keeper, produced
 from protocol.formats import canonical, files
 from protocol.formats.refusals import BadInput, Drifted, Refusal
 from protocol.run import progress, runner
-from protocol.run.executors import Job, PoolStatus, prompt_handover, settings, spool, spool_driver, worker
+from protocol.run.executors import Job, PoolStatus, factory, prompt_handover, settings, spool, spool_driver, worker
 from protocol.run.executors.settings import LOCAL, Settings, device_environment
 from protocol.run.executors.spool import DamagedResult, Spool
 from protocol.run.executors.spool_driver import WorkerExit
@@ -592,3 +592,17 @@ def test_a_device_is_named_as_this_process_names_it():
     assert device_environment("cuda:1", "4,GPU-5e") == {"CUDA_VISIBLE_DEVICES": "GPU-5e"}
     with pytest.raises(BadInput, match="CUDA_VISIBLE_DEVICES has '4' alone"):
         device_environment("cuda:1", "4")
+
+
+@pytest.mark.parametrize(("phase", "problems", "sealed"), [("probe", None, set()), ("confirm", object(), {"toy"})])
+def test_what_a_probe_asks_is_no_secret_since_its_workers_have_no_key(study, monkeypatch, phase, problems, sealed):
+    """A worker that waited for what nobody hands over would wait for ever."""
+    told = []
+    monkeypatch.setattr(factory, "LAUNCHERS", {"slurm": SimpleNamespace(start=lambda *about: None, wait=1.0)})
+    monkeypatch.setattr(factory.held_out_guard, "is_encrypted", lambda task: True)
+    monkeypatch.setattr(factory, "open_keeper", lambda *about: nullcontext())
+    monkeypatch.setattr(factory, "drive_workers", lambda *about: nullcontext(told.append(about[7])))
+    generation = SimpleNamespace(workers=2, threads=1, device="cpu")
+    planned = SimpleNamespace(protocol=SimpleNamespace(generation=generation), tasks={"toy": None})
+    with factory.open_executor(study, planned, phase, problems, Settings(kind="slurm")):
+        assert told == [sealed]
