@@ -83,12 +83,14 @@ def contrast_memory(
 
 
 def find_neighbour(pairing: Pairing, arms: Arms, lock: Mapping[str, Any], excess: float) -> NeighbourPairing | None:
-    """Return the comparator's nearest registered neighbour that holds, on the same problems, at least as much as a
-    subject with an excess, or at most as much as one with a shortfall; None without one.
+    """Return the comparator at its nearest registered neighbour or budget that holds, on the same problems, at least as
+    much as a subject with an excess, or at most as much as one with a shortfall; None without one, or neighbours.
     """
     cell, side = (*_cell(pairing), pairing.subject), np.sign(excess)
-    reached = []
-    for budget in lock["protocol"]["content"].get("neighbours", ()):
+    content, reached = lock["protocol"]["content"], []
+    neighbours = content.get("neighbours", ())
+    # A budget that is nearer counts as well: a neighbour beyond it may be one where the comparator is worse again.
+    for budget in (*neighbours, *content["budgets"]) if neighbours else ():
         if abs(excess) > memory_charge.NOISE and (*cell[:2], budget, pairing.against) in arms:
             paired = contrasts.pair_cells(arms, lock, cell, (budget, pairing.against))
             measured = paired.measured_memory()

@@ -273,8 +273,8 @@ class Design:
         Field(
             ListOf(BudgetKind(), 1),
             "Budgets beside those of the study, at which its comparators alone are decoded. A subject that holds more "
-            "than its comparator has to win against the nearest of them that holds as much, too; else it is charged "
-            "with all that the comparator gains up to its next budget.",
+            "than its comparator has to win against it at the nearest of these and the budgets that holds as much, "
+            "too; else it is charged with all that the comparator gains up to its next budget.",
             [132],
             if_absent="none",
         ),

@@ -20,13 +20,12 @@ def describe_charge(content: Mapping[str, Any]) -> list[str]:
     decision = content["decision"]
     if "memory" not in decision or not {*decision["against"]} - {FULL}:
         return []
-    neighbours = list(map(parse_budget, content.get("neighbours", ())))
-    alone = [
-        budget for budget in map(parse_budget, content["budgets"]) if not any(_is_near(budget, at) for at in neighbours)
-    ]
+    budgets, neighbours = (list(map(parse_budget, content.get(name, ()))) for name in ("budgets", "neighbours"))
+    tested = [*neighbours, *budgets] if neighbours else []
+    alone = [budget for budget in budgets if not any(_is_near(budget, at) for at in tested)]
     if not alone:
         return []
-    suggested = ", ".join(_format_toml(budget.next_above()) for budget in alone)
+    suggested = ", ".join(_format_toml(above) for budget in alone if (above := budget.next_above()) not in budgets)
     return [
         f"memory at {', '.join(map(str, alone))}: a subject that holds more than its comparator, by however little, "
         "may be charged with all that the comparator gains up to its next budget or the full cache; with "

@@ -138,8 +138,8 @@ def _describe_neighbours(content: Mapping[str, Any]) -> list[str]:
         return []
     return [
         f"Comparators run at {_join(neighbours)} too. A win with more memory has to hold against the nearest of these "
-        "that holds as much as well, a loss with less against the nearest that holds no more, each at the level of "
-        "the contrast. Where none does:"
+        "and the budgets that holds as much as well, a loss with less against the nearest that holds no more, each at "
+        "the level of the contrast. Where none does:"
     ]
 
 

@@ -24,7 +24,7 @@ def lane(place, held, rights):
     """
     _, _, budget, arm, _, problem = place
     number = int(problem[1:])
-    slots = held.get((arm, budget), SLOTS[budget])
+    slots = held.get((arm, budget)) or SLOTS[budget]
     first, last = rights.get((arm, budget)) or rights[budget]
     slots = slots(number) if callable(slots) else slots
     grade = "correct" if first <= number < last else "wrong"
@@ -317,3 +317,12 @@ def test_the_full_cache_beside_another_comparator_is_no_arm_that_held_more_by_mi
     about_full = sentences(found, "against full")
     assert [sentence.partition(":")[0] for sentence in about_full] == ["Less memory in every sense"]
     assert sentences(found, "differed in mean slots by +0.78 % (tiny needle at 128 against snapkv)")
+
+
+def test_a_budget_that_is_nearer_than_a_neighbour_is_tested(tmp_path):
+    """At 132, a budget, the comparator is where the subject is; at 180, a neighbour, it is as bad as at 128."""
+    more = {("crystal", "128"): 129.0, ("snapkv", "180"): 180.0}
+    rights = NEAR | WON | {"132": (0, 206), "180": (0, 150)}
+    found = judged(tmp_path, more, rights, budgets=("128", "132"), neighbours=["180"])
+    row = row_at(found, "128")
+    assert (found["verdict"], row["memory"]["neighbour"], row["better"]) == ("INCONCLUSIVE", "132", False)

@@ -145,3 +145,10 @@ def test_registering_says_what_an_excess_may_cost_and_which_neighbours_would_fre
     (line,) = lines(["132", "0.5"])
     assert line.startswith("memory at 0.3, 100 B: ")
     assert lines(["132", "0.309", "103 B"]) == lines([], against=["full"]) == []
+
+
+def test_a_near_budget_is_not_suggested_and_serves_as_a_neighbour():
+    content = {"budgets": ["128", "132"], "decision": {"memory": "slots", "against": ["random"]}}
+    (line,) = describe_charge(content)
+    assert "neighbours = [136] comparators" in line
+    assert describe_charge(content | {"neighbours": ["136"]}) == []
