@@ -28,6 +28,7 @@ from analysis.rules import RULES  # noqa: E402
 from analysis.stats.methods import METHODS  # noqa: E402
 from policies.catalogue import CATALOGUE  # noqa: E402
 from policies.descriptions import FAMILIES  # noqa: E402
+from policies.quantised.states import STATES  # noqa: E402
 from protocol import tasks  # noqa: E402
 from protocol.command.menu import STATUSES  # noqa: E402
 from protocol.evidence import ledger, measurement_journal  # noqa: E402
@@ -51,7 +52,8 @@ BEGIN, END = "<!-- relations: written by docs/generate.py -->", "<!-- end of rel
 STATUSES_BEGIN, STATUSES_END = "<!-- exit statuses: written by docs/generate.py -->", "<!-- end of exit statuses -->"
 ANATOMY, ANATOMY_END = "<!-- anatomy: written by docs/generate.py -->", "<!-- end of anatomy -->"
 SYSTEM = re.compile(r"\| (?!system \|).+ \| .*\|")  # a row of a table of docs/systems.md
-STUDIED = {*CATALOGUE, *tasks.names(), *RULES, *METHODS}  # what a row may name and a study may have
+STUDIED = {*CATALOGUE, *STATES, *tasks.names(), *RULES, *METHODS}  # what a row may name and a study may have
+WITH_STATE = re.compile(r"`([^`]+)` with the state `([^`]+)`")  # one name, of an arm that has both
 DOCUMENTS = {
     "lock": lock.FIELDS,
     "selection": document_fields.SELECTION,
@@ -246,7 +248,11 @@ def _studied_names(lock_file: Path) -> set[str]:
     """The policies, tasks, rule and method of a lock."""
     content = json.loads(lock_file.read_text())["protocol"]["content"]
     arms, tasks, decision = (content[name] for name in ("arms", "tasks", "decision"))
-    return {*(arm.get("policy") for arm in arms.values()), *(task["name"] for task in tasks)} | {
+    states = [(arm.get("policy"), arm.get("set", {}).get("state")) for arm in arms.values()]
+    return {
+        *(policy for policy, _ in states),
+        *(name for policy, state in states if state for name in (state, f"{policy} {state}")),
+        *(task["name"] for task in tasks),
         decision["rule"],
         decision["method"],
     }
@@ -254,8 +260,9 @@ def _studied_names(lock_file: Path) -> set[str]:
 
 def _where_studied(row: str, studies: Mapping[str, set[str]]) -> str:
     """The studies that have what a row names; nothing for a row that names nothing that a study can have."""
-    here = row.split(" | ")[2]
-    names = [name for name in re.findall(r"`([^`]+)`", here) if name in STUDIED and not here.startswith("not here")]
+    here = WITH_STATE.sub(r"`\1 \2`", row.split(" | ")[2])
+    names = [name for name in re.findall(r"`([^`]+)`", here) if {*name.split()} <= STUDIED]
+    names = [] if here.startswith("not here") else names
     found = [study for study, studied in studies.items() if studied & {*names}]
     never = [name for name in names if not any(name in studied for studied in studies.values())]
     if len(found) == len(studies):

@@ -113,9 +113,12 @@ def test_a_row_says_which_studies_that_ship_have_its_policies():
     arms = {}
     for lock in (ROOT / "registrations").glob("*/lock.json"):
         protocol = tomllib.loads((lock.parent / "protocol.toml").read_text())
-        arms[lock.parent.name] = {arm.get("policy") for arm in protocol["arms"].values()}
+        pairs = [(arm.get("policy"), arm.get("set", {}).get("state")) for arm in protocol["arms"].values()]
+        arms[lock.parent.name] = {name for policy, state in pairs for name in (policy, state, (policy, state))}
     for system, _, here, where in ROWS:
-        policies = {name for name in named(here) if name in CATALOGUE}
+        policies = {name for name in named(here) if name in CATALOGUE or name in STATES}
+        if pair := re.search(r"`([^`]+)` with the state `([^`]+)`", here):  # it is an arm that has both
+            policies = {pair.groups()}
         if not policies or here.startswith("not here: "):
             continue
         studies, _, never = where.partition("never")
