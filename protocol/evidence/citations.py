@@ -22,8 +22,9 @@ from protocol.lock import closure, lock
 
 NOT_OF_TEXT = ("problems_per_batch", "lanes_per_batch", "workers")  # of [generation]: who decodes together
 CALIBRATED = "statistics-"  # how the files of a model begin that arms calibrate, each study those that its arms need
-DECODING = ("policies/", "splits/", *(f"protocol/{room}/" for room in ("engine", "grading", "models", "plan", "tasks")))
-LIBRARIES = ("torch", "transformers", "tokenizers", "numpy")
+ROOMS = ("engine", "grading", "harness", "layers", "models", "plan", "sandbox", "tasks")
+DECODING = ("policies/", "splits/", *(f"protocol/{room}/" for room in ROOMS))
+LIBRARIES = ("torch", "transformers", "tokenizers", "numpy", "lm-eval", "math-verify", "sympy")  # which grade, too
 NOT_OF_PROBLEMS = ("dev", "confirm")  # of a task: how many of its problems
 
 

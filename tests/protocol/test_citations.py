@@ -225,11 +225,13 @@ def test_batches_sizes_of_splits_and_what_other_arms_calibrate_may_differ(cited)
     (files,) = content["weights"].values()
     files["statistics-text.safetensors"] = "0" * 64
     content["environment"]["distributions"]["torch"] = {"version": "0", "files": "0" * 64}
-    content["sources"]["policies/new.py"] = content["sources"]["analysis/new.py"] = "0" * 64
+    for name in ("policies", "protocol/harness", "protocol/layers", "protocol/sandbox", "analysis"):
+        content["sources"][f"{name}/new.py"] = "0" * 64
+    content["environment"]["distributions"]["math-verify"] = {"version": "0", "files": "0" * 64}
     entry = citations.cite(studies_by_arm, content)["random"]
-    assert entry["other_code"] == 2
+    assert entry["other_code"] == 6  # all but what judges
     assert (
-        "decoded with 2 other files or libraries"
+        "decoded with 6 other files or libraries"
         in qualifiers.list_qualifiers(
             {"verdict": "SCREENED", "contrasts": []}, {**content, "cites": {"random": entry}}
         )[-1].text
