@@ -150,8 +150,12 @@ class Study:
     def _run(self, command: str, *options: str, as_json: bool = True) -> dict[str, Any]:
         """Run a command on the folder. Its progress goes to standard error. Raises Refused."""
         line = [sys.executable, "-P", "-m", "protocol", command, str(self.folder), *options, *["--json"] * as_json]
-        done = subprocess.run(line, stdout=subprocess.PIPE, text=True, encoding="utf-8")
+        told = None if as_json else subprocess.PIPE  # where there is no JSON, the last line is the refusal
+        done = subprocess.run(line, stdout=subprocess.PIPE, stderr=told, text=True, encoding="utf-8")
         result: dict[str, Any] = json.loads(done.stdout or "{}") if as_json else {}
+        if lines := (done.stderr or "").splitlines():
+            sys.stderr.write(done.stderr)
+            result |= {"why": lines[-1]} if done.returncode else {}
         if "why" in result or (done.returncode and not result):  # a refusal, a fault, or nothing printed
             raise Refused(result.get("why", f"kv-prereg {command}: exit status {done.returncode}"), done.returncode)
         return result

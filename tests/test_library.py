@@ -130,3 +130,9 @@ def test_the_installed_package_is_typed(tmp_path):
 def test_a_shelf_is_not_taken_for_its_first_registration():
     with pytest.raises(kvp.Refused, match=r"holds \d+ registrations; name the folder of one"):
         kvp.Study(ROOT / "registrations").status()
+
+
+def test_a_refused_report_says_why(tmp_path):
+    with pytest.raises(kvp.Refused, match="holds no registration; name one") as refused:
+        kvp.Study(tmp_path).report()
+    assert refused.value.status == 2
