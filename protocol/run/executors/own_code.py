@@ -247,7 +247,7 @@ class Confinement:
     def _refuse_patches(self) -> None:
         """Raise Tampered if a function that this code defines stands in the engine, torch or the network's classes."""
         owners = {where: each.owner for where, each in self._surroundings.items() if each.is_guarded}
-        owners |= {kind.__module__: sys.modules[kind.__module__] for kind in self._classes}
+        owners |= {name: sys.modules[name] for name in {kind.__module__ for kind in self._classes} & sys.modules.keys()}
         owners |= {f"{kind.__module__}.{kind.__name__}": kind for kind in self._classes}
         for where, owner in sorted(owners.items()):
             for name, value in list(vars(owner).items()):
