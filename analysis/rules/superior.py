@@ -194,8 +194,8 @@ def _answer(judged: Row, rule_verdict: str, decision: Decision) -> str:
             f"{_format_range(judged, wins)}, and significantly worse in none"
         )
     finding = (
-        f"the rule required {subject} significantly better{format_comparator(judged)} in {requirement} and worse in "
-        f"none; observed: better in {len(wins) or 'none'}, worse in {len(losses) or 'none'}"
+        f"it was required that {subject} is significantly better{format_comparator(judged)} in {requirement} and "
+        f"worse in none; observed: better in {len(wins) or 'none'}, worse in {len(losses) or 'none'}"
     )
     if rule_verdict == REFUTED:
         possible = _count_winnable(contrasts)
@@ -224,7 +224,7 @@ def _single_answer(judged: Row, rule_verdict: str) -> str:
     if rule_verdict == CONFIRMED:
         better = f"{contrast['subject']} was significantly better{format_comparator(judged)}"
         return f"{better}, by {format_contrast(judged, contrast)}"
-    claim = f"the rule required {contrast['subject']} significantly better{format_comparator(judged)}"
+    claim = f"it was required that {contrast['subject']} is significantly better{format_comparator(judged)}"
     if rule_verdict == REFUTED or not contrast["matched"] or difference_of(contrast) <= 0:
         return f"{claim}; the difference is {format_contrast(judged, contrast)}"
     return f"{claim}; {_nearest_win(judged, [contrast])}"

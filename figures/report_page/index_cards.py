@@ -54,8 +54,9 @@ def contrast_marks(judged: Mapping[str, Any]) -> tuple[ContrastMark, ...]:
     )
 
 
-def render_badge(word: str) -> Markup:
-    return render("badge.html", word=word, shapes=SHAPES.get(word, UNJUDGED))
+def render_badge(word: str, text: str | None = None) -> Markup:
+    """Render the icon of a word, and the word or a text beside it."""
+    return render("badge.html", word=word if text is None else text, shapes=SHAPES.get(word, UNJUDGED))
 
 
 def render_thumbnail(marks: Sequence[ContrastMark]) -> Markup:

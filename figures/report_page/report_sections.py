@@ -18,10 +18,10 @@ def render_verdict_line(judged: Mapping[str, Any]) -> Markup:
     verdict_suffix = formatting.verdict_text(judged).removeprefix(judged["verdict"])
     rest = f"{verdict_suffix} · {formatting.sample_text(judged)} · {judged['witness']}"
     remarks = verdict_line.list_remarks(judged)
-    badge = index_cards.render_badge(judged["verdict"])
     # A colour would say more than a word with a reservation does.
-    colour = judged["verdict"].lower() if verdict_line.verdict_word(judged) == judged["verdict"] else "reserved"
-    return render("verdict_line.html", badge=badge, colour=colour, rest=rest, remarks=remarks)
+    colour = "reserved" if judged.get("qualifiers") else judged["verdict"].lower()
+    icon = index_cards.render_badge(judged["verdict"], "")
+    return render("verdict_line.html", verdict=judged["verdict"], icon=icon, colour=colour, rest=rest, remarks=remarks)
 
 
 def render_test(files: JudgedStudy) -> Markup:

@@ -15,7 +15,7 @@ from protocol.evidence.audit import consistency
 from protocol.evidence.invariants.planned_lanes import derive_plan
 from protocol.plan import grid, toml_reader
 from protocol.run import runner
-from protocol.run.executors import local
+from protocol.run.executors import local, process_pool
 from protocol.workspace.planned_study import PlannedStudy
 from splits import load
 
@@ -52,7 +52,9 @@ def left(tmp_path, model, arms, changes, places, problems=3):
     ids = {task.name: list(load(task.name).dev[:problems]) for task in protocol.tasks}
     cells, lanes = grid.cells(protocol), dict.fromkeys(protocol.models, places)
     work = runner.split_into_units(cells, ids, protocol.generation.problems_per_batch)
-    execute = partial(map, local.make_executor(PlannedStudy(protocol, tmp_path), lanes))
+    planned = PlannedStudy(protocol, tmp_path)
+    decode, machine = local.make_executor(planned, lanes), process_pool._machine_fields(planned, "")
+    execute = partial(map, lambda job: decode(job)._replace(where=machine))
     runner.record_units(
         folder, work, execute, phase="confirm", registration=DIGEST, attempt=1, report=lambda progress: None
     )

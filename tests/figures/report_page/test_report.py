@@ -56,7 +56,9 @@ def test_answer_verdict_contrasts_and_curve_come_first_and_all_else_is_folded(pa
         "Accuracy against the memory that was held",
         "How it was tested, and what it proves",
     ]
-    assert header.all("p")[2].text.startswith("Not shown: the rule required crystal significantly better in at least 9")
+    assert header.all("p")[2].text.startswith(
+        "Not shown: it was required that crystal is significantly better in at least 9"
+    )
     assert [one.attributes.get("class") for one in header.all("p")] == [*("pale", "question", "answer", "verdict")]
     folds = [one for one in page.all("details") if one.attributes.get("class") == "section"]
     assert [one.attributes["id"] for one in folds] == [

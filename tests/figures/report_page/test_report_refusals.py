@@ -49,7 +49,7 @@ def a_number_for_a_title(folder):
     [
         (unjudged, "run: kv-prereg confirm"),
         (unclaimed, "claim.json: missing"),
-        (another_lock, "is not this lock"),
+        (another_lock, "is not the lock of its lanes"),
         (another_seal, "seal: cites another seal.json"),
         (torn_ledger, "is no ledger"),
         (no_ledger, "ledger.jsonl: missing"),

@@ -127,13 +127,16 @@ LOCK = {
 
 def test_a_lock_has_the_slots_and_the_interval_of_each_arm():
     written = LOCK["protocol"]["content"]["budgets"]
-    for bytes_of in ({"coded": 160}, {"1d": 1, "coded": 160, "full": 1}):  # as computed is no other number
+    for bytes_of in (
+        {"coded": {"bytes": 160}},
+        {"1d": {"bytes": 1}, "coded": {"bytes": 160}, "full": {"bytes": 1}},
+    ):  # as computed is no other number
         found = slot_bytes.lock_entry(Widths(4, 32), "float32", bytes_of, written, LOCK["promises"])
         assert found == LOCK["slot_bytes"]["m"]
 
 
 def test_an_arm_that_codes_is_told_without_a_budget_in_bytes():
-    found = slot_bytes.lock_entry(Widths(4, 32), "float32", {"coded": 160}, ["32"], LOCK["promises"])
+    found = slot_bytes.lock_entry(Widths(4, 32), "float32", {"coded": {"bytes": 160}}, ["32"], LOCK["promises"])
     assert found["arms"] == {"1d": {"bytes": 256}, "coded": {"bytes": 160}, "full": {"bytes": 256}}
     assert slot_bytes.is_needed(["32"], LOCK["promises"])
     assert not slot_bytes.is_needed(["32", "0.5"], {"1d": SETTINGS, "full": FULL})
