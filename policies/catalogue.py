@@ -46,7 +46,7 @@ from policies.syn_mem import synthetic
 from policies.thinkv import thought_variants
 from policies.tova import tova
 from policies.triattention import gates
-from policies.uniform import random
+from policies.uniform import random, random_twin
 from protocol.formats.plugins import PluginGroup
 from protocol.formats.suggestions import suggest
 
@@ -97,6 +97,7 @@ CATALOGUE: Mapping[str, Policy] = MappingProxyType(
         "epicache-shared-budget": epicache(shared=True),
         **modes(),
         "static_route": static_route(),
+        "random-twin": random_twin(),
     }
 )
 

@@ -87,6 +87,14 @@ FACTS = {
         parent="pyramid-1d",
         component="selection",
     ),
+    "1d-per-head_div": PolicyFacts(
+        "triattention",
+        "as 1d-per-head, less the likeness of values that the head has kept",
+        "ours",
+        "The discount helps inside equal sets of each head, as it does inside one for all.",
+        parent="1d-per-head",
+        component="selection",
+    ),
     "1d-per-layer": PolicyFacts(
         "triattention",
         "as 1d, one set for the heads of each layer",
@@ -215,9 +223,9 @@ def modes() -> Mapping[str, Policy]:
     """TriAttention's modes with several keep sets, and variants of `1d_div`. All of these compositions, their
     weights and the schedule are ours.
 
-    `ada-1d` and `pyramid-1d` are `1d-per-head` with another routing; the `_div` policies differ from these,
-    and the others from `1d_div`, in the selection alone. Standard scores are relative to a head, so `ada-1d`
-    gives more slots to heads with more outliers.
+    `ada-1d` and `pyramid-1d` are `1d-per-head` with another routing; what ends in `_div` differs from the policy
+    of its name without it, and the others from `1d_div`, in the selection alone. Standard scores are relative to
+    a head, so `ada-1d` gives more slots to heads with more outliers.
     """
     head_policy, shared = per_head(), replace(triattention(), selection=Diverse(0.5))
     ada, pyramid = replace(head_policy, routing=Adaptive()), replace(head_policy, routing=Pyramid())
@@ -225,6 +233,7 @@ def modes() -> Mapping[str, Policy]:
         {
             "1d-per-layer": per_layer(),
             "1d-per-head": head_policy,
+            "1d-per-head_div": replace(head_policy, selection=DiverseEach(0.5)),
             "ada-1d": ada,
             "ada-1d_div": replace(ada, selection=DiverseEach(0.5)),
             "pyramid-1d": pyramid,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import torch
@@ -15,7 +15,7 @@ from policies.protect import Protect
 from policies.routing import PerHead
 from protocol.formats.policy_facts import PolicyFacts
 
-__all__ = ["Draws", "random"]
+__all__ = ["Draws", "TwinDraws", "random", "random_twin"]
 
 FACTS = {
     "random": PolicyFacts(
@@ -23,6 +23,14 @@ FACTS = {
         "sinks and recent slots, and a random choice of the others",
         "ours",
         "Which slots are kept does not matter: what others must beat.",
+    ),
+    "random-twin": PolicyFacts(
+        "controls",
+        "as random, with other draws: equal in law, for studies that must find nothing",
+        "ours",
+        "None: a difference from random is an error of the study.",
+        parent="random",
+        component="scoring",
     ),
 }
 
@@ -35,13 +43,21 @@ class Draws:
     """
 
     needs: ClassVar[frozenset[Signal]] = frozenset()
+    first_layer: ClassVar[int] = 0
+    """Added to the number of a layer in the key of its stream."""
 
     def score(self, view: View) -> Scores:
         n = view.slots
-        rows = [
-            draw_uniform(view.seed, layer, head, n) for layer in range(view.layers) for head in range(view.kv_heads)
-        ]
+        layers = range(self.first_layer, self.first_layer + view.layers)
+        rows = [draw_uniform(view.seed, layer, head, n) for layer in layers for head in range(view.kv_heads)]
         return Scores(torch.stack(rows).view(view.layers, view.kv_heads, n).to(view.token_ids.device))
+
+
+@dataclass(frozen=True)
+class TwinDraws(Draws):
+    """`Draws` from streams of their own, so that no draw is one of `Draws`."""
+
+    first_layer: ClassVar[int] = 1 << 20
 
 
 def draw_uniform(seed: int, layer: int, head: int, n: int) -> Tensor:
@@ -59,3 +75,10 @@ def random(sinks: int = 4, recent: int = 128) -> Policy:
     from kvpress' RandomPress, which protects nothing and, when seeded, draws one mask for all layers.
     """
     return Policy(scoring=Draws(), routing=PerHead(), protect=Protect(sinks=sinks, recent=recent))
+
+
+def random_twin() -> Policy:
+    """`random` with `TwinDraws`. The two are exchangeable, so that a study that compares them has no effect to
+    find, and yet answers that differ.
+    """
+    return replace(random(), scoring=TwinDraws())

@@ -4,6 +4,7 @@ import hashlib
 import io
 import struct
 import zipfile
+import zlib
 from collections.abc import Iterable, Mapping
 from pathlib import Path, PurePosixPath
 
@@ -12,25 +13,26 @@ from protocol.formats.refusals import Drifted, Tampered
 from protocol.lock import closure, lock
 
 NAME = "sources.zip"
-MAX_BYTES = 1 << 25  # of the bundle, and of all its members: the shipped ones have up to 1.5 million
-MAX_MEMBERS = 4096  # the shipped bundles have up to 300
+MAX_BYTES = 1 << 25  # of the bundle, and of all its members: the shipped ones have up to 4.5 million
+MAX_MEMBERS = 4096  # the shipped bundles have up to 700
 
 _END = struct.Struct("<4s4H2LH")  # the end of a zip, without a comment
 _ENTRY_BYTES = 256  # most bytes per member, on average, in the directory of the zip
 _ENCRYPTED = 1
+_COMPRESSIONS = (zipfile.ZIP_DEFLATED, zipfile.ZIP_STORED)  # the shipped bundles before `control-effect` are stored
 _EPOCH = (1980, 1, 1, 0, 0, 0)  # the earliest time that a zip can hold
 
 
 def write(folder: Path, root: Path, sources: Mapping[str, str]) -> str:
     """Bundle the files of `root` that `sources` names; return the SHA-256 of the zip.
 
-    The same files give the same bytes anywhere: sorted, uncompressed, with one fixed time. The bundle is
-    written before the lock, which names it. Raises AlreadyClaimed after the lock, Drifted when a file no
-    longer has its digest.
+    The same files give the same bytes wherever zlib is the same: sorted, deflated, with one fixed time. The
+    bundle is written before the lock, which names it. Raises AlreadyClaimed after the lock, Drifted when a
+    file no longer has its digest.
     """
     lock.refuse_second(folder)
     buffer = io.BytesIO()
-    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_STORED) as archive:
+    with zipfile.ZipFile(buffer, "w") as archive:
         for name in sorted(sources):
             data = (root / name).read_bytes()
             if hashlib.sha256(data).hexdigest() != sources[name]:
@@ -38,7 +40,7 @@ def write(folder: Path, root: Path, sources: Mapping[str, str]) -> str:
             member = zipfile.ZipInfo(name, _EPOCH)
             member.create_system = 3  # Unix, whatever system this is
             member.external_attr = 0o644 << 16
-            archive.writestr(member, data)
+            archive.writestr(member, data, zipfile.ZIP_DEFLATED, 9)
     files.replace(folder / NAME, buffer.getvalue())
     return hashlib.sha256(buffer.getvalue()).hexdigest()
 
@@ -74,15 +76,18 @@ def _members(archive: Path) -> dict[str, bytes]:
                 name = member.filename
                 if name in members or not _is_inside(name):
                     raise Tampered(f"{NAME}: the member {name!r} is there twice or leads outside")
-                if member.compress_type != zipfile.ZIP_STORED or member.flag_bits & _ENCRYPTED:
-                    raise Tampered(f"{NAME}: the member {name!r} is compressed or encrypted; none of ours is")
+                if member.compress_type not in _COMPRESSIONS or member.flag_bits & _ENCRYPTED:
+                    raise Tampered(f"{NAME}: the member {name!r} is encrypted or packed as none of ours is")
                 remaining -= member.file_size
-                if remaining < 0 or member.file_size != member.compress_size:
-                    raise Tampered(f"{NAME}: its members declare more bytes than it has")
-                members[name] = zip_file.read(member)
+                if remaining < 0:
+                    raise Tampered(f"{NAME}: its members declare more bytes than any bundle of ours has")
+                with zip_file.open(member) as file:
+                    members[name] = file.read(member.file_size + 1)  # inflates no more than that at once
+                if len(members[name]) != member.file_size:
+                    raise Tampered(f"{NAME}: the member {name!r} has fewer bytes than it declares")
     except FileNotFoundError:
         raise Tampered(f"{NAME}: missing") from None
-    except (zipfile.BadZipFile, EOFError, NotImplementedError, RuntimeError, ValueError) as error:
+    except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError, ValueError) as error:
         raise Tampered(f"{NAME}: not readable: {error}") from None
     return members
 

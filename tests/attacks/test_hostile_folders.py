@@ -12,6 +12,7 @@ import struct
 import subprocess
 import sys
 import time
+import tracemalloc
 import unicodedata
 import zipfile
 import zlib
@@ -278,8 +279,8 @@ def zipped(path: Path, members: dict[str, bytes], how: int = zipfile.ZIP_STORED)
 @pytest.mark.parametrize(
     ("make", "words"),
     [
-        (lambda path: zipped(path, {"a": bytes(1 << 26)}, zipfile.ZIP_DEFLATED), "is compressed"),
-        (lambda path: zipped(path, {"a": bytes(9)}, zipfile.ZIP_LZMA), "is compressed"),
+        (lambda path: zipped(path, {"a": bytes(1 << 26)}, zipfile.ZIP_DEFLATED), "declare more bytes than any bundle"),
+        (lambda path: zipped(path, {"a": bytes(9)}, zipfile.ZIP_LZMA), "packed as none of ours is"),
         (lambda path: zipped(path, {str(n): b"" for n in range(5000)}), "lists over 4096 members"),
         (lambda path: zipped(path, {"../a": b""}), "leads outside"),
         (lambda path: path.write_bytes(b"PK\5\6"), "does not end as a bundle of ours"),
@@ -301,8 +302,25 @@ def test_a_bundle_that_declares_more_than_it_has_is_refused(tmp_path):
     second = data.index(b"PK\1\2", data.index(b"PK\1\2") + 1)
     data[second + 20 : second + 28] = struct.pack("<2L", 1 << 31, 1 << 31)  # compressed and declared size
     path.write_bytes(data)
-    with pytest.raises(Tampered, match="declare more bytes than it has"):
+    with pytest.raises(Tampered, match="declare more bytes than any bundle"):
         bundle.verify(path, {})
+
+
+@pytest.mark.parametrize(("declared", "words"), [(9, "not readable"), (1 << 24, "fewer bytes than it declares")])
+def test_a_deflated_member_inflates_no_further_than_it_declares(tmp_path, declared, words):
+    """A quarter of a gigabyte of zeros that says it is short, and a short member that says it is long."""
+    path = tmp_path / "sources.zip"
+    zipped(path, {"a": bytes(1 << 28 if declared == 9 else 9)}, zipfile.ZIP_DEFLATED)
+    data = bytearray(path.read_bytes())
+    start = data.index(b"PK\1\2")
+    data[start + 24 : start + 28] = struct.pack("<L", declared)
+    path.write_bytes(data)
+    tracemalloc.start()
+    with pytest.raises(Tampered, match=words):
+        bundle.verify(path, {})
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 1 << 26
 
 
 LIMITED = """

@@ -99,6 +99,7 @@ NAMES = (
     "epicache-shared-budget",
     "1d-per-layer",
     "1d-per-head",
+    "1d-per-head_div",
     "ada-1d",
     "ada-1d_div",
     "pyramid-1d",
@@ -107,6 +108,7 @@ NAMES = (
     "1d_div-per-head",
     "1d_div-scheduled",
     "static_route",
+    "random-twin",
 )
 
 

@@ -810,3 +810,15 @@ def test_memory_is_for_later_events(name):
     breathing = replace(policy, cadence=Cadence(interval=60))
     assert (breathing.evict(view, N).memory is not None) == (name in CRYSTALS)
     assert (breathing.evict(view, 210).memory is not None) == (name in CRYSTALS)
+
+
+def test_the_twin_of_random_is_random_in_all_but_the_draws():
+    """Over one layer more than the twin's streams are apart from random's, no stream of the one is the other's."""
+    random, twin = policies.get("random", protect=Protect(1, 1)), policies.get("random-twin", protect=Protect(1, 1))
+    assert policies.diff(random, twin).keys() == {"scoring"}
+    prompt = a_prompt(12, layers=50, kv_heads=2)
+    kept = torch.stack([torch.stack([keep(p, 7, prompt, seed=seed) for p in (random, twin)]) for seed in range(40)])
+    shares = kept.double().mean((0, 2, 3))
+    assert shares[1, 1:-1].tolist() == pytest.approx([0.5] * 10, abs=0.04)
+    both = kept.all(1)[..., 1:-1].double().sum(-1).mean()
+    assert float(both) == pytest.approx(2.5, abs=0.06)  # of two independent choices of 5 from 10: hypergeometric

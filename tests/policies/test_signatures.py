@@ -46,7 +46,7 @@ def test_the_unit_value_of_what_no_head_holds_is_zero():
     torch.testing.assert_close(found, torch.tensor([[[0.6, 0.8], [0, 0]]]))
 
 
-@pytest.mark.parametrize("name", ["ada-1d_div", "pyramid-1d_div"])
+@pytest.mark.parametrize("name", ["1d-per-head_div", "ada-1d_div", "pyramid-1d_div"])
 @pytest.mark.parametrize("held", [None, [[150, 90], [60, 149]]])
 def test_each_head_keeps_what_algorithm_1_keeps_of_its_own_slots(name, held):
     """With the protected slots, which the plain selector is given by scores above all others."""
@@ -84,7 +84,7 @@ def test_each_head_keeps_what_algorithm_1_keeps_of_its_own_slots(name, held):
     assert different >= 1
 
 
-@pytest.mark.parametrize("name", ["ada-1d", "pyramid-1d"])
+@pytest.mark.parametrize("name", ["1d-per-head", "ada-1d", "pyramid-1d"])
 def test_without_a_penalty_each_head_keeps_its_parent_s_slots(name):
     view = a_view(a_prompt(120), [policies.get(f"{name}_div")])
     child = policies.get(f"{name}_div", selection=DiverseEach(0))

@@ -141,6 +141,7 @@ def test_the_slots_that_official_code_kept_are_ours():
         ("ada-1d", "1d-per-head", {"routing"}),
         ("pyramid-1d", "1d-per-head", {"routing"}),
         ("static_route", "1d-per-head", {"routing"}),
+        ("1d-per-head_div", "1d-per-head", {"selection"}),
         ("ada-1d_div", "ada-1d", {"selection"}),
         ("pyramid-1d_div", "pyramid-1d", {"selection"}),
         ("1d_div-per-layer", "1d_div", {"selection"}),
