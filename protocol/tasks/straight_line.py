@@ -19,12 +19,11 @@ NAMES = tuple(consonant + vowel for consonant in "bdfgklmnprst" for vowel in "ae
 ARGUMENTS = ("a", "b")
 MOST_LINES = 24
 LABELS = tuple(f"l{number}" for number in range(1, MOST_LINES + 1))
-COMMENTS = tuple(
-    (
-        "the old list was kept in its box while rain fell over our town and nobody asked why they left early"
-        " after lunch some boats came home late with fish salt rope or sand but few people saw them go"
-    ).split()
+COMMENT_WORDS = (
+    "the old list was kept in its box while rain fell over our town and nobody asked why they left early"
+    " after lunch some boats came home late with fish salt rope or sand but few people saw them go"
 )
+COMMENTS = tuple(COMMENT_WORDS.split())
 # After a result of this digit; every trace states them, and no answer needs them.
 REMARKS = {
     0: "that makes zero , a round number , so nothing carries over here .",
