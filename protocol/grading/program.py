@@ -12,6 +12,7 @@ import sys
 import weakref
 from contextlib import ExitStack, suppress
 from pathlib import Path
+from textwrap import dedent
 from typing import Any, NamedTuple
 
 from protocol.formats.findings import CannotTell
@@ -213,7 +214,8 @@ def extract_code(text: str, names: tuple[str, ...]) -> str:
     last block, and everything without a block. Code that defines none of them is not stripped of its indentation.
     """
     answer = strip_special_tokens(skip_thought(text)).replace("\r\n", "\n")
-    blocks = [match[2] for match in FENCED.finditer(answer)] or [answer]
+    flush = dedent(answer)
+    blocks = [match[2] for match in FENCED.finditer(answer)] or [flush if defines(flush, names) else answer]
     return next((block for block in reversed(blocks) if defines(block, names)), blocks[-1])
 
 

@@ -1,12 +1,13 @@
-"""Straight-line programs as tasks: one that is executed line by line, and facts that are looked up by hops."""
+"""Straight-line programs as tasks: one is executed line by line, one is written as Python, and facts are looked up."""
 
 import random
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
-from typing import Any, ClassVar
+from typing import Any
 
 from protocol.formats import canonical
 from protocol.formats.refusals import BadInput
+from protocol.grading.program import ProgramTests
 from protocol.tasks import file_rows, straight_line
 from protocol.tasks.chain import draw_below
 from protocol.tasks.problem import Problem
@@ -14,6 +15,7 @@ from protocol.tasks.straight_line import Worked
 
 __all__ = ["Programs"]
 
+INPUTS = ((0, 0), (1, 0), (0, 1), (7, 4), (3, 9), (8, 8))  # of a function that is to be written
 FACTS, FEWEST_COMMENTS, MOST_COMMENTS = 6, 12, 36
 
 
@@ -22,7 +24,7 @@ class Programs:
     """Problems <form>/<level>/<index>, `repetitions` of each level.
 
     form: executed, the level is the number of lines, and half as many comments to as many stand among them;
-        or looked-up, the level is the number of hops.
+        or looked-up, the level is the number of hops; or written, the level is the number of lines.
     chance: of the most frequent digit, as a decimal. Zero is more frequent than others where x - x occurs.
     calibration: further problems of each level, whose indices continue after those of the task.
 
@@ -35,7 +37,10 @@ class Programs:
     calibration: int
     chance: str
     seed: int = 47
-    grader: ClassVar[str] = "boxed"
+
+    @property
+    def grader(self) -> str:
+        return "program" if self.form == "written" else "boxed"
 
     def ids(self) -> tuple[str, ...]:
         return self._make_ids(range(self.repetitions))
@@ -48,10 +53,16 @@ class Programs:
         if problem_id not in self.ids() and problem_id not in self.calibration_ids():
             raise BadInput(f"problem {problem_id!r}: not of this task, whose ids run from {self.ids()[0]}")
         worked = self.worked(problem_id)
-        return Problem(problem_id, worked.context, worked.question, prefix="", gold=worked.answer)
+        return Problem(problem_id, worked.context, worked.question, prefix="", gold=self.gold(problem_id))
 
     def gold(self, problem_id: str) -> str:
-        return self.worked(problem_id).answer
+        """Return the digit; of a program that is to be written its hidden tests."""
+        answer = self.worked(problem_id).answer
+        if self.form != "written":
+            return answer
+        calls = {(first, second): straight_line.call(answer, first, second) for first, second in INPUTS}
+        tests = tuple(f"assert f{given} == {result}" for given, result in calls.items())
+        return ProgramTests(tests=tests, names=("f",), solution=answer).to_gold()
 
     def population(self) -> str:
         return "drawn afresh from a generator of straight-line programs"
@@ -62,6 +73,8 @@ class Programs:
     def worked(self, problem_id: str) -> Worked:
         source = random.Random(f"{self.seed}|{problem_id}")
         level = int(problem_id.split("/")[1])
+        if self.form == "written":
+            return straight_line.written(level, level // 2 + draw_below(level // 2 + 1, source), source)
         if self.form == "looked-up":
             comments = FEWEST_COMMENTS + draw_below(MOST_COMMENTS + 1 - FEWEST_COMMENTS, source)
             return straight_line.looked_up(level, FACTS, comments, source)

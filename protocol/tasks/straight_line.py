@@ -7,13 +7,13 @@ trace are needed by nobody.
 """
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
 from protocol.tasks.chain import draw_below, shuffled
 
-__all__ = ["COMMENTS", "FORMS", "NAMES", "REMARKS", "Worked", "executed", "looked_up", "words", "written"]
+__all__ = ["NAMES", "REMARKS", "Worked", "call", "executed", "looked_up", "words", "written"]
 
 NAMES = tuple(consonant + vowel for consonant in "bdfgklmnprst" for vowel in "aeio")
 ARGUMENTS = ("a", "b")
@@ -106,8 +106,9 @@ def draw_operand(known: Sequence[str], source: random.Random) -> str:
     return known[len(known) - 1 - draw_below(reach, source)]
 
 
-def run(lines: Sequence[Line]) -> dict[str, int]:
-    values = dict[str, int]()
+def run(lines: Sequence[Line], values: dict[str, int]) -> dict[str, int]:
+    """Return the values of all variables modulo 10; values: those that are given."""
+    values = dict(values)
     for line in lines:
         right = int(line.right) if line.right.isdigit() else values[line.right]
         values[line.name] = evaluate(line.operator, values[line.left], right) if line.operator else right
@@ -131,7 +132,7 @@ def draw_comment(source: random.Random) -> str:
 def executed(count: int, comments: int, source: random.Random) -> Worked:
     """A program of `count` lines among comments; its trace executes each line, remarks included."""
     lines = draw_program(count, shuffled(NAMES, source), (), source)
-    values = run(lines)
+    values = run(lines, {})
     sizes = {line.name: len(find_live(lines, line.name)) for line in lines}
     # A variable that depends on few lines would ask for little: half of a random program is dead.
     deep = [name for name, size in sizes.items() if 2 * size > max(sizes.values())]
@@ -213,12 +214,18 @@ def written(count: int, comments: int, source: random.Random) -> Worked:
     return Worked(context, question, f"{ordered} </think> {code}", code, {})
 
 
+def call(code: str, first: int, second: int) -> int:
+    """Return what the function of `written` gives, without running it."""
+    *body, last = code.partition(" : ")[2].split(" ; ")
+    lines = list[Line]()
+    for name, _, left, *rest in map(str.split, body):
+        lines.append(Line(name, left, *rest) if rest else Line(name, "", "", left))
+    return run(lines, dict(zip(ARGUMENTS, (first, second), strict=True)))[last.split()[1]]
+
+
 def words() -> tuple[str, ...]:
     """Return every word of the three forms, in an order that does not change."""
     plain = "value of ? what does hold follows holds write f ( a , b ) for def : return % 10 # ; . = + - * so </think>"
     drawn = [*LABELS, *NAMES, *map(str, range(10)), *(f"\\boxed{{{digit}}}" for digit in range(10))]
     remarks = [word for remark in REMARKS.values() for word in remark.split()]
     return tuple(dict.fromkeys([*plain.split(), *drawn, *COMMENTS, *remarks]))
-
-
-FORMS: dict[str, Callable[..., Worked]] = {"executed": executed, "looked-up": looked_up, "written": written}

@@ -6,11 +6,13 @@ import re
 import pytest
 
 from protocol.formats.refusals import BadInput
+from protocol.grading.program import ProgramGrader
 from protocol.tasks.programs import Programs
-from protocol.tasks.straight_line import NAMES, REMARKS, words
+from protocol.tasks.straight_line import NAMES, REMARKS, call, words
 
 DOES = {"+": operator.add, "-": operator.sub, "*": operator.mul}
 EXECUTED = Programs("executed", (3, 10, 18), 12, 4, chance="0.14")
+WRITTEN = Programs("written", (2, 8), 12, 4, chance="0")
 FACTS = Programs("looked-up", (1, 2, 3), 12, 4, chance="0.1")
 
 
@@ -97,6 +99,33 @@ def test_hops_through_the_facts_lead_to_the_answer(worked):
     assert len(worked.needed) == 3 * len(steps) + 1
 
 
+@pytest.mark.parametrize("worked", every(WRITTEN), ids=lambda worked: worked.question)
+def test_the_function_that_is_to_be_written_is_the_shuffled_program(worked):
+    lines = sorted(line for line in worked.context.split("\n") if line[0] == "l")
+    code = worked.trace.partition("</think> ")[2]
+    assert code == worked.answer
+    scope = {}
+    exec(code, scope)  # of our own generator, in a test
+    for first, second in ((0, 0), (3, 7), (9, 2)):
+        values = {"a": first, "b": second}
+        for line in sorted(lines, key=lambda line: int(line.split()[0][1:])):
+            _, name, _, left, *rest = line.removesuffix(" ;").split()
+            left, *rest = [int(word) if word.isdigit() else values.get(word, word) for word in (left, *rest)]
+            values[name] = DOES[rest[0]](left, rest[1]) if rest else left
+        expected = values[worked.question.split()[-2]] % 10
+        assert scope["f"](first, second) == call(code, first, second) == expected
+
+
+def test_a_written_function_is_graded_by_its_hidden_tests():
+    problem = WRITTEN.build("written/08/000", len)
+    code = WRITTEN.worked("written/08/000").answer
+    with ProgramGrader() as grader:
+        assert grader.find_fault(problem.gold) == ""
+        assert grader.grade(problem.gold, f"l1 . </think> {code}").status == "correct"
+        assert grader.grade(problem.gold, f"</think> {code.replace('% 10', '% 11')}").status == "wrong"
+    assert code not in problem.context + problem.question
+
+
 def test_wrong_operands_give_wrong_results_and_half_of_a_trace_is_needed_by_nobody():
     needed = [len(worked.needed) / len(f"{worked.prompt()} {worked.trace}".split()) for worked in every(EXECUTED)[12:]]
     assert 0.05 < sum(needed) / len(needed) < 0.25
@@ -105,7 +134,7 @@ def test_wrong_operands_give_wrong_results_and_half_of_a_trace_is_needed_by_nobo
 
 def test_every_word_is_in_the_vocabulary_and_no_calibration_problem_is_one_of_the_task():
     known = set(words())
-    for task in (EXECUTED, FACTS):
+    for task in (EXECUTED, WRITTEN, FACTS):
         assert all(set(f"{worked.prompt()} {worked.trace}".split()) <= known for worked in every(task))
         prompts = [worked.prompt() for worked in every(task)]
         assert len(set(prompts)) == len(prompts)
