@@ -19,6 +19,8 @@ WIDE_TABLES = {
     "docs/systems.md",
     "protocol/embedded/chain-llama/README.md",
     "protocol/embedded/chain-qwen2/README.md",
+    "protocol/embedded/programs-llama/README.md",
+    "protocol/embedded/programs-qwen3/README.md",
 }
 AS_PRINTED = {"docs/machines.md"}  # in fences, what a command prints
 ROOMS = (
