@@ -134,6 +134,7 @@ TASKS = Registry[Task](
         # For the templates of `init`, which draw their held-out problems after the lock. Seven steps are answered in 88
         # tokens; if all answers are equally long, arms have equal memory by problem.
         "chain-7": loader(CHAIN, (7,), repetitions=360, calibration=0, seed=46),
+        "chain-7-large": loader(CHAIN, (7,), repetitions=1020, calibration=0, seed=47),  # for designs with looks
         "chain-8-16": loader(CHAIN, (8, 10, 12, 14, 16), repetitions=76, calibration=0, seed=46),
         "chain-12-16": loader(CHAIN, (12, 14, 16), repetitions=125, calibration=0, seed=46),
         # For the models that execute straight-line programs: traces of 180 to 550 tokens, of which an answer needs

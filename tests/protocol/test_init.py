@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 import studies
 
+import splits
 from protocol import init
 from protocol import init as command
 from protocol.evidence.registration import Registration
@@ -97,6 +98,8 @@ def test_held_out_problems_are_drawn_after_the_lock_wherever_a_task_can_generate
         for task in protocol["tasks"]
     ]
     assert all(generated)
+    for task in protocol["tasks"]:
+        assert task.get("confirm", ENOUGH) <= len(splits.load(task["name"]).confirm)
     assert protocol.get("randomness", {}) == ({"source": "local"} if generated else {})
     said = "held-out problems: drawn by confirm, after the lock, so that nobody has seen one"
     assert (said in run("--like", like, tmp_path / "new")[1]) == bool(generated)

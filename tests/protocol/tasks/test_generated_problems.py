@@ -128,7 +128,7 @@ def test_many_lines_have_a_number_each():
     [
         *("needle-1024", "association-1024", "needle-1536", "association-1280", "recital-448"),
         *("needle-4k-32k", "association-4k-16k", "association-moved-1024", "association-moved-4k-16k"),
-        *("association-moved-448-640", "chain-16", "chain-7", "chain-8-16", "chain-12-16"),
+        *("association-moved-448-640", "chain-16", "chain-7", "chain-7-large", "chain-8-16", "chain-12-16"),
     ],
 )
 def test_tasks_of_large_studies_hold_at_least_200_problems_back(name):
