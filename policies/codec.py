@@ -68,7 +68,11 @@ class Format(Protocol):
 class Packing(NamedTuple):
     """The formats in which a state stores keys, as they are after RoPE, and values. Both are packed once, as a slot is
     written, and unpacked to be attended to.
+
+    recent: 0 if each slot is packed alone. Otherwise `keys` packs groups of neighbouring slots, [..., slot, width], and
+    the latest slots of each head stay in float16: `recent` values, and up to as many keys.
     """
 
     keys: Format
     values: Format
+    recent: int = 0

@@ -39,7 +39,7 @@ from policies.protect import Pinned, PinnedSeen, Protect, protected_slots
 from policies.routing import Shared
 from policies.selection import TopK
 from policies.signal_protocols import Additive
-from policies.state import CompressedState, Verbatim
+from policies.state import CompressedState, RecentState, Verbatim
 
 __all__ = ["Eviction", "Policy", "Promises", "pin_prompt", "refuse_non_finite"]
 
@@ -178,6 +178,10 @@ class Policy:
         """Raise ValueError if the state does not fit heads of this width."""
         if isinstance(self.state, CompressedState):
             self.state.refuse_width(width)
+
+    def recent_bytes(self, width: int) -> int:
+        """Return the bytes of one head in one layer that its state takes however many slots there are."""
+        return self.state.recent_bytes(width) if isinstance(self.state, RecentState) else 0
 
     def keep(self, view: View, budget: int) -> Tensor:
         """Return the retained slots of `evict`, bool [layer, kv_head, n]."""

@@ -11,7 +11,7 @@ from torch import Tensor
 from policies.cached_protocol import CachedProtocol
 from policies.contract import Codec, Merging, Packing, Scores, Signal, View
 
-__all__ = ["CompressedState", "Verbatim"]
+__all__ = ["CompressedState", "RecentState", "Verbatim"]
 
 
 @runtime_checkable
@@ -20,6 +20,15 @@ class CompressedState(Protocol, metaclass=CachedProtocol):
 
     def refuse_width(self, width: int) -> None:
         """Raise ValueError if it does not fit heads of this width."""
+        ...
+
+
+@runtime_checkable
+class RecentState(Protocol, metaclass=CachedProtocol):
+    """A state that stores the latest slots of each head apart, in the same bytes however many slots there are."""
+
+    def recent_bytes(self, width: int) -> int:
+        """Return these bytes of one head in one layer."""
         ...
 
 

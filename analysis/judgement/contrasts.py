@@ -214,9 +214,16 @@ def lane_memory(
         sweep = lock["protocol"]["content"].get("sweep", {})
         # The winner of a sweep counts as the candidate with the largest slots: it never seems to hold less than it did.
         stored_as = sweep["candidates"] if arm == sweep.get("name") else [arm]
-        tables[0] = tables[0] * size["heads"] * max(size["arms"][name]["bytes"] for name in stored_as)
+        tables[0] = np.max([_held_bytes(tables[0], size, name) for name in stored_as], axis=0)
     total: NDArray[np.float64] = np.sum(tables, axis=0)
     return total
+
+
+def _held_bytes(slots: NDArray[np.float64], size: Mapping[str, Any], arm: str) -> NDArray[np.float64]:
+    """Return the bytes that lanes with so many mean slots hold, and those that they take besides. size: of a model."""
+    facts = size["arms"][arm]
+    held: NDArray[np.float64] = slots * size["heads"] * facts["bytes"] + size["heads"] * facts.get("recent", 0)
+    return held
 
 
 def problem_table(arm: Lanes, column: str, problems: list[str]) -> NDArray[np.float64]:

@@ -141,9 +141,10 @@ def _curve_point(
 
 
 def slot_bytes(lock: Mapping[str, Any], pairing: Pairing) -> tuple[int, int] | None:
-    """Return bytes per slot of subject and comparator, if the lock has both."""
+    """Return bytes per slot of subject and comparator, if the lock has both and neither stores slots apart."""
     arms = lock.get("slot_bytes", {}).get(pairing.model, {}).get("arms", {})
-    if not {pairing.subject, pairing.against} <= arms.keys():
+    pair = {pairing.subject, pairing.against}
+    if not pair <= arms.keys() or any("recent" in arms[name] for name in pair):
         return None
     return arms[pairing.subject]["bytes"], arms[pairing.against]["bytes"]
 

@@ -177,7 +177,7 @@ class EvictingBatch:
             n = int(lengths[0, 0])
             memory = eviction.memory
             is_alone = policy is None or any(shape.masked for shape in pool.shape)
-            is_alone |= pool.storage is not VERBATIM and pool.storage.packing is None
+            is_alone |= pool.storage is not VERBATIM and (pool.storage.packing is None or pool.storage.in_groups)
             is_alone |= memory.remembered is not None or memory.routed is not None
             if is_alone or n <= eviction.budget or bool((lengths != n).any()):
                 groups[number] = [eviction]

@@ -12,6 +12,7 @@ from torch.nn.functional import pad, scaled_dot_product_attention
 
 from policies.signals import softmax_with_sink, upcast
 from protocol.engine.attention.packing import attend_packed, pack_layers
+from protocol.engine.grouped_slots import append_slots, write_rows
 from protocol.engine.slots import Pool
 
 Member = TypeVar("Member")
@@ -151,19 +152,18 @@ class ForwardStep(Step[Member]):
         lanes, heads, _, dim = keys.shape
         flat = pool.shape[layer].flat
         stored = pool.keys[layer][self.pool_slice], pool.values[layer][self.pool_slice]
-        for rows, coded in zip(stored, storage.encode(layer, keys, values), strict=True):
-            width = rows.shape[-1]
-            if plan.targets is None:
-                rows[:, :, plan.end - self.new : plan.end] = coded
-            else:
-                rows.view(-1, width).index_copy_(0, plan.targets, coded.reshape(-1, width))
+        if storage.in_groups:
+            used_keys, used_values = append_slots(pool, layer, self.pool_slice, keys, values, plan)
+        else:
+            for rows, coded in zip(stored, storage.encode(layer, keys, values), strict=True):
+                write_rows(rows, coded, plan)
+            used_keys, used_values = (rows[:, :, : plan.end] for rows in stored)
+            used_keys, used_values = storage.unpack(used_keys, used_values, keys.dtype)
 
         # The query heads that read a row become rows of one product, so that no key is ever repeated.
         packed = queries.reshape(lanes, 1 if flat else heads, -1, dim)
         if sinks is not None:  # one for each packed row
             sinks = sinks.repeat_interleave(self.new).view(packed.shape[1], -1, 1)
-        used_keys, used_values = (rows[:, :, : plan.end] for rows in stored)
-        used_keys, used_values = storage.unpack(used_keys, used_values, keys.dtype)
         if self.query_lanes:
             self.queries.append(queries[self.query_lanes_there])
         if self.fed_lanes:

@@ -38,6 +38,7 @@ def max_concurrent_for(
     largest = max(
         max_slots(request, lane, max_new_tokens, first_event)
         * slot_bytes(network.config, network.dtype, lane.policy.state)
+        + _heads(network.config) * lane.policy.recent_bytes(head_width(network.config))
         + window_bytes(network.config, network.dtype, request.prompt.tokens + max_new_tokens)
         for request, lane in lanes
     )
@@ -73,7 +74,12 @@ def slot_bytes(config: PreTrainedConfig, dtype: torch.dtype, state: State | None
     """
     head = head_width(config)
     head_bytes = (state or Verbatim()).slot_bytes(head, dtype.itemsize)
-    return int(evictable(config) * config.num_key_value_heads * head_bytes)
+    return _heads(config) * head_bytes
+
+
+def _heads(config: PreTrainedConfig) -> int:
+    """Return layers of full attention times KV heads."""
+    return int(evictable(config) * config.num_key_value_heads)
 
 
 def window_bytes(config: PreTrainedConfig, dtype: torch.dtype, tokens: int) -> int:

@@ -12,6 +12,7 @@ from torch.nn.functional import pad
 
 from protocol.engine.attention.kernels import PADDED, Attention, Kernel
 from protocol.engine.device_numbers import DeviceNumbers, Integers
+from protocol.engine.grouped_slots import read_slots, store_slots
 from protocol.engine.storage_formats import EQUAL_SIZES, VERBATIM, SlotSizes, StorageFormat
 
 QUANTUM = 16
@@ -138,6 +139,8 @@ class Pool(Generic[Member]):
     hidden: slots that no token attends to, in layers of a masked shape, bool [lane, row, capacity]; otherwise
     None.
 
+    rings: of slots packed in groups, the latest of each head, float16 [lane, kv_head, R, 2 d]; no tensors otherwise.
+
     kernel: the variable-length kernel for new tokens; None if slots are padded, which is needed for hidden
     slots, weights in the logits and packed or coded slots.
 
@@ -172,6 +175,12 @@ class Pool(Generic[Member]):
             torch.zeros_like(rows[..., 0], dtype=torch.bool) if layer_shape.masked else None
             for rows, layer_shape in zip(self.keys, shape, strict=True)
         ]
+        ring = 0 if storage.packing is None else storage.packing.recent
+        self.rings = [
+            torch.zeros(0, self.heads, ring, 2 * rows.shape[-1], dtype=torch.float16, device=rows.device)
+            for rows in self.like
+            if ring
+        ]
         self.numbers = DeviceNumbers(keys[0].device)
         self.starts = torch.zeros(len(shape), 0, self.heads, dtype=torch.int64)
         self.lengths = self.starts.clone()
@@ -200,10 +209,10 @@ class Pool(Generic[Member]):
             for layer, old in enumerate(tensors):
                 tensors[layer] = self.allocate_rows(size, old, self.shape[layer])
                 tensors[layer][:used] = old[:used]
-        for optional_rows in (self.weights, self.hidden):
+        for optional_rows in (self.weights, self.hidden, self.rings):
             for layer, rows in enumerate(optional_rows):
                 if rows is not None:
-                    optional_rows[layer] = pad(rows[:used], (0, 0, 0, 0, 0, size - used))
+                    optional_rows[layer] = pad(rows[:used], (*[0] * (2 * rows.dim() - 1), size - used))
         change = (0, 0, 0, size - self.size)
         self.starts, self.lengths = pad(self.starts, change), pad(self.lengths, change)
 
@@ -224,7 +233,7 @@ class Pool(Generic[Member]):
             optional_rows = (
                 optional_tensor for optional_tensor in (*self.weights, *self.hidden) if optional_tensor is not None
             )
-            for tensor in (*self.keys, *self.values, *optional_rows):
+            for tensor in (*self.keys, *self.values, *self.rings, *optional_rows):
                 # The next lane may be shorter, and this one may have left because of a NaN.
                 tensor[index] = 0 if index == last else tensor[last]
             if index != last:
@@ -256,6 +265,11 @@ class Pool(Generic[Member]):
             starts = [0] * len(sizes)
         self.starts[layer, index] = torch.tensor(starts)
         self.lengths[layer, index] = counts
+        if self.storage.in_groups:
+            kept = [mask.nonzero_static(size=size).flatten() for mask, size in zip(keep_mask, sizes, strict=True)]
+            keys, values = ([part[head, slots] for head, slots in enumerate(kept)] for part in cached[:2])
+            store_slots(self, index, layer, keys, values, starts)
+            return
         sources = [(self.keys[layer][index], cached.keys), (self.values[layer][index], cached.values)]
         weights = self.weights[layer]
         if weights is not None:
@@ -304,9 +318,11 @@ class Pool(Generic[Member]):
         return CachedSlots(*self.storage.decode(layer, keys, values, self.like[layer].dtype))
 
     def lane_slots(self, index: int, layer: int) -> CachedSlots:
-        """Return the slots of one lane."""
+        """Return the slots of one lane, as they are stored; of groups, as they are read."""
         starts, lengths = self.starts[layer, index], self.lengths[layer, index]
         n = int(lengths.max())
+        if self.storage.in_groups:
+            return CachedSlots(*(part[0] for part in read_slots(self, layer, slice(index, index + 1), n)))
         weights = self.weights[layer]
         tensors = (self.keys[layer], self.values[layer], *(() if weights is None else (weights,)))
         if not self.shape[layer].flat:
@@ -350,7 +366,7 @@ class Pool(Generic[Member]):
     def bytes(self) -> int:
         """Return the allocated memory of the tensors."""
         weights = (optional_tensor for optional_tensor in self.weights if optional_tensor is not None)
-        return sum(tensor.untyped_storage().nbytes() for tensor in (*self.keys, *self.values, *weights))
+        return sum(tensor.untyped_storage().nbytes() for tensor in (*self.keys, *self.values, *self.rings, *weights))
 
 
 def build_layout(shape: Shape, starts: Integers, lengths: Integers, new: int, needs_mask: bool) -> Layout:

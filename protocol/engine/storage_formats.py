@@ -38,7 +38,8 @@ class StorageFormat:
     """The storage format of lanes whose policies have the same state. Compared by identity: lanes of
     different formats share no pool.
 
-    packing: of keys and values, as rows of bytes. codec: of the values alone. None if they are stored as computed.
+    packing: of keys and values, as rows of bytes; in groups, packed by the pool, and outside it as read.
+    codec: of the values alone. None if they are stored as computed.
     has_weights: each slot stores the number of tokens that it represents. weighs_logits: the logarithm of that
     number is added to the attention logit of the slot.
     """
@@ -47,6 +48,10 @@ class StorageFormat:
     packing: Packing | None = None
     has_weights: bool = False
     weighs_logits: bool = False
+
+    @property
+    def in_groups(self) -> bool:
+        return self.packing is not None and self.packing.recent > 0
 
     def sizes(self, like: Tensor) -> SlotSizes:
         """Return the sizes of a slot. like [..., d]: keys as the model computes them."""
@@ -58,19 +63,22 @@ class StorageFormat:
         """Return zeros for the keys and values of slots [..., d], as they are stored."""
         shape, dim = rows.shape[:-1], rows.shape[-1]
         if self.packing is not None:
-            keys, values = (rows.new_zeros(*shape, form.row_bytes(dim), dtype=torch.uint8) for form in self.packing)
+            forms = self.packing.keys, self.packing.values
+            keys, values = (rows.new_zeros(*shape, form.row_bytes(dim), dtype=torch.uint8) for form in forms)
             return keys, values
         return rows.new_zeros(rows.shape), rows.new_zeros(*shape, dim if self.codec is None else self.codec.width)
 
     def encode(self, layer: int, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
         """Return keys and values [..., kv_head, t, d] as they are stored."""
+        if self.in_groups:
+            return keys.half().to(keys.dtype), values.half().to(values.dtype)
         if self.packing is not None:
             return self.packing.keys.encode(keys), self.packing.values.encode(values)
         return keys, values if self.codec is None else self.codec.encode(layer, values).to(values.dtype)
 
     def unpack(self, keys: Tensor, values: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
         """Return stored keys and values as they are attended to, packed ones in the precision of the model."""
-        if self.packing is None:
+        if self.packing is None or self.in_groups:
             return keys, values
         return self.packing.keys.decode(keys).to(dtype), self.packing.values.decode(values).to(dtype)
 

@@ -124,6 +124,5 @@ def _slot_bytes(design: Design, promises: Promises, measured: Mapping[str, Any])
         if (entry := measured.get(model)) is None:
             yield model, None
             continue
-        sizes = {arm: facts["bytes"] for arm, facts in entry["arms"].items()}
         widths = Widths(entry["heads"], entry["width"])
-        yield model, slot_bytes.lock_entry(widths, design.generation.dtype, sizes, budgets, promises)
+        yield model, slot_bytes.lock_entry(widths, design.generation.dtype, entry["arms"], budgets, promises)

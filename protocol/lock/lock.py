@@ -140,6 +140,11 @@ _FULL_USE = Table(
 _SLOTS = Table(
     {
         "bytes": Field(Integer(1), "Of one slot of one head in one layer, as the arm stores it."),
+        "recent": Field(
+            Integer(1),
+            "Of one head in one layer, for its latest slots, which the arm stores apart, however many there are.",
+            if_absent="none",
+        ),
         "slots": Field(
             MapOf(Integer(1)),
             "What each budget in bytes is for the arm, rounded down.",

@@ -6,7 +6,7 @@ from typing import Any
 __all__ = ["FIELD", "describe_byte_budgets", "describe_slots"]
 
 FIELD = "slot_bytes"  # the field of a lock
-QUANTISED = "policies.quantised.states.Quantised()"  # a state of packed keys and values, as a lock names it
+QUANTISED = "policies.quantised.states."  # a state of packed keys and values, as a lock names it
 
 
 def describe_byte_budgets(lock: Mapping[str, Any]) -> str:
@@ -33,15 +33,16 @@ def describe_slots(lock: Mapping[str, Any]) -> list[str]:
         )
     for model, model_entry in lock.get(FIELD, {}).items():
         arms = model_entry["arms"]
-        for size in sorted({entry["bytes"] for entry in arms.values()}):
-            alike = [arm for arm, entry in arms.items() if entry["bytes"] == size]
+        for size, recent in sorted({(entry["bytes"], entry.get("recent", 0)) for entry in arms.values()}):
+            alike = [arm for arm, entry in arms.items() if (entry["bytes"], entry.get("recent", 0)) == (size, recent)]
             facts = [f"On {model}, a slot of {', '.join(alike)} takes {size} bytes in each head of a layer"]
+            facts += [f"its latest slots take {recent} bytes more, however many there are"] if recent else []
             slots_by_budget: Mapping[str, int] = next((arms[arm]["slots"] for arm in alike if "slots" in arms[arm]), {})
             facts += [f"{budget} is {slots} of them" for budget, slots in slots_by_budget.items()]
             waits = sorted({arms[arm]["interval"] for arm in alike if "interval" in arms[arm]})
             facts += [f"with {', '.join(map(str, waits))} more between events"] if waits else []
             sentences.append("; ".join(facts) + ".")
-        packed = [arm for arm in arms if lock.get("policies", {}).get(arm, {}).get("state") == QUANTISED]
+        packed = [arm for arm in arms if lock.get("policies", {}).get(arm, {}).get("state", "").startswith(QUANTISED)]
         if packed:
             sentences.append(
                 f"On {model}, {', '.join(packed)} unpack the slots of one layer at a time for attention: work space of "

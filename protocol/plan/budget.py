@@ -34,10 +34,15 @@ class Slot(NamedTuple):
     heads: int  # layers times KV heads
     computed: int  # bytes of the key and value of one head in one layer, as the model computes them
     stored: int  # the same as the arm stores them
+    recent: int = 0  # bytes of one head in one layer that the arm takes however many slots there are
 
     def as_many(self, computed: int) -> int:
         """Return how many stored slots fit into the bytes of so many slots as computed, rounded down."""
         return computed * self.computed // self.stored
+
+    def that_fit(self, head_bytes: int) -> int:
+        """Return the slots of a head of so many bytes in one layer; 0 or less if it has no room for any."""
+        return (head_bytes - self.recent) // self.stored
 
 
 class Budget(NamedTuple):
@@ -77,17 +82,17 @@ class Budget(NamedTuple):
 
     def count_slots(self, tokens: int, use: Fraction | None = None, slot: Slot | None = None) -> int:
         """Return slots for a prompt of `tokens`: ceil(share x tokens) (CrystalCache, Eq. 30), in decimals, or
-        ceil(share x use), or floor(bytes / bytes of a slot). use: mean slots of the full cache for this model
-        and task (`FullUse`). slot: the slot size of the arm in this model.
+        ceil(share x use), or floor((bytes - those stored apart) / bytes of a slot). use: mean slots of the full
+        cache for this model and task (`FullUse`). slot: the slot size of the arm in this model.
         """
         if self.slots is not None:
             return self.slots
         if self.in_bytes:
             assert slot is not None, "nobody said what a slot takes"
             if self.bytes_of is not None:
-                return slot.as_many(self.bytes_of)
+                return slot.that_fit(self.bytes_of * slot.computed)
             assert self.bytes is not None
-            return self.bytes // (slot.heads * slot.stored)
+            return slot.that_fit(self.bytes // slot.heads)
         if self.of_full is not None:
             assert use is not None, "the full cache was not measured"
             return slots_of_full_share(self.of_full, use)

@@ -37,15 +37,18 @@ class Widths(NamedTuple):
     heads: int  # layers times KV heads
     width: int  # numbers in a key, and in a value, of one head in one layer
 
-    def slot(self, stored: int, dtype: str) -> Slot:
-        """Return the size of a slot. stored: its bytes for one head in one layer, as an arm stores it."""
-        return Slot(self.heads, 2 * self.width * ITEM_BYTES[dtype], stored)
+    def slot(self, stored: int, dtype: str, recent: int = 0) -> Slot:
+        """Return the size of a slot. stored: its bytes for one head in one layer, as an arm stores it. recent: those
+        of one head that an arm takes besides its slots.
+        """
+        return Slot(self.heads, 2 * self.width * ITEM_BYTES[dtype], stored, recent)
 
 
 def slot_of(protocol: Design, arm: str, widths: Widths) -> Slot:
     """Return the slot size of an arm. Raises ValueError for a state that does not fit these widths."""
     dtype = protocol.generation.dtype
-    return widths.slot(protocol.policy(arm).state.slot_bytes(widths.width, ITEM_BYTES[dtype]), dtype)
+    policy, width = protocol.policy(arm), widths.width
+    return widths.slot(policy.state.slot_bytes(width, ITEM_BYTES[dtype]), dtype, policy.recent_bytes(width))
 
 
 def parse_byte_budgets(budgets: Iterable[str]) -> dict[str, Budget]:
@@ -82,19 +85,20 @@ def _scaled_interval(interval: int, slot: Slot) -> int:
 def lock_entry(
     widths: Widths,
     dtype: str,
-    stored_bytes: Mapping[str, int],
+    stored: Mapping[str, Mapping[str, int]],
     budgets: Iterable[str],
     promises: Mapping[str, Mapping[str, Any]],
 ) -> dict[str, Any]:
-    """Return the entry of one model in a lock. stored_bytes: bytes of a slot of one head in one layer, by
-    arm; those of an arm that stores slots as computed follow. budgets, promises: as in the lock.
+    """Return the entry of one model in a lock. stored: bytes of a slot of one head in one layer, and of what is
+    stored apart, by arm; those of an arm that stores slots as computed follow. budgets, promises: as in the lock.
     """
     sizes = parse_byte_budgets(budgets)
     arms: dict[str, Any] = {}
     computed = widths.slot(1, dtype).computed
     for arm, promise in promises.items():
-        slot = widths.slot(computed if promise["stores_as_computed"] else stored_bytes.get(arm, computed), dtype)
-        arms[arm] = {"bytes": slot.stored}
+        own = {} if promise["stores_as_computed"] else stored.get(arm, {})
+        slot = widths.slot(own.get("bytes", computed), dtype, own.get("recent", 0))
+        arms[arm] = {"bytes": slot.stored, **({"recent": slot.recent} if slot.recent else {})}
         if not sizes or promise["fires"] == "never":
             continue
         arms[arm]["slots"] = {text: budget.count_slots(0, None, slot) for text, budget in sizes.items()}

@@ -285,12 +285,14 @@ def _budget_fault(budget: Budget, slots: int, slot: Slot, owner: str) -> str:
     """
     if slots > MOST:
         return f"{budget} gives {slots} slots of {owner}, over {MOST}; write less"
-    minimum = Budget(None, None, bytes=slot.heads * slot.stored)
+    least = slot.recent + slot.stored
+    minimum = Budget(None, None, bytes=slot.heads * least)
     if budget.bytes_of is not None:
-        minimum = Budget(None, None, bytes_of=-(-slot.stored // slot.computed))
+        minimum = Budget(None, None, bytes_of=-(-least // slot.computed))
+    apart = f", {slot.heads * slot.recent} of them for its latest slots" if slot.recent else ""
     return (
-        f"{budget} is less than one slot of {owner}, which takes {slot.heads * slot.stored} bytes over all layers "
-        f'and heads; write "{minimum}" or more'
+        f"{budget} is less than one slot of {owner}, which takes {slot.heads * least} bytes over all layers "
+        f'and heads{apart}; write "{minimum}" or more'
     )
 
 

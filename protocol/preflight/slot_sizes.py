@@ -34,7 +34,7 @@ def measure_slots(planned: PlannedStudy) -> dict[str, Any]:
     planned = with_widths(planned)
     arms = [arm.name for arm in planned.protocol.arms]
     return {
-        model: {**widths._asdict(), "arms": {arm: {"bytes": _stored_bytes(planned, model, arm)} for arm in arms}}
+        model: {**widths._asdict(), "arms": {arm: _slot_facts(planned, model, arm) for arm in arms}}
         for model, widths in (planned.widths or {}).items()
     }
 
@@ -67,7 +67,7 @@ def refuse_unequal_slots(planned: PlannedStudy) -> None:
     if planned.widths is None or protocol.decision.memory not in (None, "slots"):
         return
     for model in protocol.models:
-        slot_sizes = {arm: _stored_bytes(planned, model, arm) for arm in _compared_arms(protocol)}
+        slot_sizes = {arm: _slot_facts(planned, model, arm)["bytes"] for arm in _compared_arms(protocol)}
         smallest, largest = min(slot_sizes, key=slot_sizes.__getitem__), max(slot_sizes, key=slot_sizes.__getitem__)
         if slot_sizes[smallest] != slot_sizes[largest]:
             raise BadInput(
@@ -89,13 +89,13 @@ def _compared_arms(protocol: Design) -> Iterator[str]:
         yield from sweep.candidates if sweep is not None and name == sweep.name else [name]
 
 
-def _stored_bytes(planned: PlannedStudy, model: str, arm: str) -> int:
+def _slot_facts(planned: PlannedStudy, model: str, arm: str) -> dict[str, int]:
     try:
         slot = planned.slot(model, arm)
     except ValueError as refusal:
         raise BadInput(f"arms: {arm!r} does not fit {model}: {refusal}") from None
     assert slot is not None
-    return slot.stored
+    return {"bytes": slot.stored, **({"recent": slot.recent} if slot.recent else {})}
 
 
 def _read_widths(planned: PlannedStudy, model: str) -> Widths:

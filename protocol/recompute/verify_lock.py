@@ -311,8 +311,10 @@ def check_policies(study: Registration) -> str:
 def _slot_byte_faults(design: Design, locked: Mapping[str, Any]) -> Iterator[str]:
     """Compare the bytes of a slot of each arm, which its policy's state determines."""
     for model, widths in (slot_bytes.read_widths(locked) or {}).items():
-        locked_bytes = {arm: entry["bytes"] for arm, entry in locked[slot_bytes.FIELD][model]["arms"].items()}
-        expected = {arm.name: slot_bytes.slot_of(design, arm.name, widths).stored for arm in design.arms}
+        arms = locked[slot_bytes.FIELD][model]["arms"]
+        locked_bytes = {arm: [entry["bytes"], entry.get("recent", 0)] for arm, entry in arms.items()}
+        slots = {arm.name: slot_bytes.slot_of(design, arm.name, widths) for arm in design.arms}
+        expected = {arm: [slot.stored, slot.recent] for arm, slot in slots.items()}
         yield from differences.diff_values(locked_bytes, expected, f"{slot_bytes.FIELD}.{model}.bytes")
 
 

@@ -10,6 +10,7 @@ import torch
 from gguf import quants
 
 import policies
+from policies.quantised.channels import ByChannel
 from policies.quantised.formats import FORMATS
 from policies.quantised.states import STATES, Quantised
 
@@ -87,6 +88,41 @@ def test_values_by_token_are_those_of_a_loop_over_the_formula_of_kivi(name, bits
                 assert read[row, 32 * group + place] == pytest.approx(float(least) + float(step) * code, rel=1e-6)
 
 
+@pytest.mark.parametrize("bits", [4, 2])
+def test_keys_by_channel_are_those_of_a_loop_over_the_formula_of_kivi(bits):
+    """Channel by channel over 32 slots: a slot's codes from the lowest bits up, then its 32nd part of the heads."""
+    rows, most, width = numbers()[:64, :16].clamp(-6e4, 6e4), 2**bits - 1, 16
+    packing = ByChannel(bits)
+    packed = packing.encode(rows)
+    assert packed.shape[-1] == packing.row_bytes(width) == width * bits // 8 + width // 8
+    read = packing.decode(packed)
+    for group, (own, stored) in enumerate(
+        zip(rows.numpy().reshape(2, 32, -1), packed.numpy().reshape(2, 32, -1), strict=True)
+    ):
+        heads = stored[:, width * bits // 8 :].reshape(-1).view(np.float16)
+        for channel in range(width):
+            column = own[:, channel]
+            least, step = np.float16(column.min()), np.float16((column.max() - column.min()) / np.float32(most))
+            assert heads[2 * channel : 2 * channel + 2].tolist() == [least, step]
+            for slot, number in enumerate(column):
+                near = 0 if step == 0 else (float(number) - float(least)) / float(step)
+                code = stored[slot, channel * bits // 8] >> channel * bits % 8 & most
+                assert code == min(max(round(near), 0), most) or abs(abs(near - code) - 0.5) < 1e-4  # a tie of float32
+                assert read[32 * group + slot, channel] == pytest.approx(float(least) + float(step) * code, rel=1e-6)
+
+
+@pytest.mark.parametrize("bits", [4, 2])
+def test_groups_that_lose_no_slot_keep_their_bytes_when_they_are_packed_anew(bits):
+    packed = ByChannel(bits).encode(numbers()[:576])
+    assert ByChannel(bits).encode(ByChannel(bits).decode(packed)).equal(packed)
+
+
+def test_f16_is_the_number_of_16_bits():
+    half = FORMATS["f16"]
+    assert half.encode(numbers()).numpy().tobytes() == numbers().numpy().astype("<f2").tobytes()
+    assert half.decode(half.encode(numbers())).equal(numbers().half().float())
+
+
 def e4m3(code):
     """The number of a byte: 1 sign, 4 exponent, 3 mantissa bits, bias 7; None for NaN."""
     exponent, mantissa = code >> 3 & 15, Fraction(code & 7, 8)
@@ -159,6 +195,16 @@ def test_what_is_no_state_is_refused_in_one_line(name, settings, says):
     with pytest.raises(ValueError, match=says.replace("[", r"\[")) as refusal:
         policies.get(name, settings)
     assert "\n" not in str(refusal.value)
+
+
+@pytest.mark.parametrize(("state", "recent", "apart"), [("kivi-2", 32, 8192), ("kivi-4", 128, 32768)])
+def test_kivi_holds_its_latest_slots_in_sixteen_bits(state, recent, apart):
+    policy = policies.get("full", {"state": state, "state.recent": recent})
+    assert policy.recent_bytes(64) == recent * 2 * 64 * 2 == apart
+    assert policies.get("full", {"state": "q4_0"}).recent_bytes(64) == policies.get("full").recent_bytes(64) == 0
+    for setting, says in (({"state.recent": 48}, "write a multiple of 32"), ({"state.bits": 3}, "write 2 or 4")):
+        with pytest.raises(ValueError, match=says):
+            policies.get("full", {"state": state, **setting})
 
 
 def test_a_head_of_no_whole_blocks_is_refused_by_its_width():

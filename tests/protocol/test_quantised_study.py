@@ -17,15 +17,18 @@ PACKED = {
     'crystal = { policy = "crystal-token-level" }': 'both = { policy = "h2o", set = { state = "q4_0" } }',
     'random = { policy = "random" }': 'evicted = { policy = "h2o" }',
     'streaming = { policy = "streaming" }': (
+        'kivi = { policy = "h2o", set = { state = "kivi-2" } }\n'
         'eighths = { policy = "streaming", set = { state = "q8_0" } }\n'
         'fourths = { policy = "streaming", set = { state = "q8_0", "state.keys" = "q4_0", "state.values" = "q4_0" } }'
     ),
     'subject = "crystal"': 'subject = "both"',
-    'against = ["random", "streaming"]': 'against = ["evicted", "eighths", "fourths"]',
+    'against = ["random", "streaming"]': 'against = ["evicted", "eighths", "fourths", "kivi"]',
     'memory = "slots"': 'memory = "bytes"',
     "threads = 1": "threads = 1\ninterval = 16",
 }
-SLOTS = {"both": 341, "evicted": 48, "eighths": 180, "fourths": 341}  # 12,288 bytes over 36, 256, 68 and 36
+# 12,288 bytes over 36, 256, 68, 36, and less the 4,096 of 32 slots in 16 bits over 24.
+SLOTS = {"both": 341, "evicted": 48, "eighths": 180, "fourths": 341, "kivi": 341}
+APART = {"kivi": 4096}
 HEADS = 2 * 2
 
 
@@ -33,7 +36,8 @@ def test_a_study_at_equal_bytes_is_registered_confirmed_and_audited(tmp_path, wi
     folder = studies.write(tmp_path / "registrations" / "packed", wide_model, PACKED)
     done = studies.here("register", folder)
     assert done.returncode == 0, done.stderr
-    assert "both, eighths, fourths unpack the slots of one layer at a time" in " ".join(done.stdout.split())
+    assert "a slot of kivi takes 24 bytes in each head of a layer; its latest slots take 4096 bytes more" in done.stdout
+    assert "both, eighths, fourths, kivi unpack the slots of one layer at a time" in " ".join(done.stdout.split())
     locked = studies.content(folder / "lock.json")
     (sizes,) = (entry["arms"] for entry in locked["slot_bytes"].values())
     assert {arm: entry["slots"]["bytes of 48"] for arm, entry in sizes.items() if arm != "full"} == SLOTS
@@ -47,10 +51,10 @@ def test_a_study_at_equal_bytes_is_registered_confirmed_and_audited(tmp_path, wi
         size, told = sizes[arm]["bytes"], records.read_trajectory(folder / "records", body["trajectory"])
         assert max(told["held"]) <= HEADS * (SLOTS[arm] + 16 * 256 // size)  # and the tokens between two events
         # What fits is kept: 341 slots are more than a prompt and its answer.
-        assert (cache["events"][0][2] == body["prompt_tokens"] * HEADS) == (arm in ("both", "fourths"))
+        assert (cache["events"][0][2] == body["prompt_tokens"] * HEADS) == (arm in ("both", "fourths", "kivi"))
         # Allocated is, in each head, what fits of whole slots into a multiple of the 4,096 bytes of 16 as computed.
         for held, allocated in zip(told["held"], told["allocated"], strict=True):
-            slots, rest = divmod(allocated, HEADS * size)
+            slots, rest = divmod(allocated - HEADS * APART.get(arm, 0), HEADS * size)
             assert rest == 0
             assert slots == -(-slots * size // 4096) * 4096 // size
             assert slots * HEADS >= held

@@ -140,12 +140,17 @@ def check_remaining(plan: Plan, lane: Lane, slot_bounds: SlotBounds) -> str:
 def check_allocation(plan: Plan, lane: Lane, slot_bounds: SlotBounds) -> str:
     if (arm_slots := _arm_slots(plan, lane)) is not None:
         slot_bounds = slot_bounds._replace(min_bytes=arm_slots.stored_bytes, max_bytes=arm_slots.stored_bytes)
-    for start, sizes, min_slots, max_slots in _allocations(plan, lane):
+    recent_bytes = 0 if arm_slots is None else lane.trajectory.heads * arm_slots.recent_bytes
+    for start, allocated, min_slots, max_slots in _allocations(plan, lane):
+        sizes = {size - recent_bytes for size in allocated}
         min_bytes, max_bytes = _slot_byte_bounds(slot_bounds, sizes, min_slots, max_slots)
         is_whole_slots = slot_bounds.min_bytes != slot_bounds.max_bytes or not max(sizes) % slot_bounds.min_bytes
         if len(sizes) > 1 or not is_whole_slots or min_bytes > max_bytes:
-            sizes_text = ", ".join(map(str, sorted(sizes)[:3]))
-            bounds = f"{min_slots * slot_bounds.min_bytes} to {max_slots * slot_bounds.max_bytes}"
+            sizes_text = ", ".join(map(str, sorted(allocated)[:3]))
+            bounds = " to ".join(
+                str(slots * size + recent_bytes)
+                for slots, size in ((min_slots, slot_bounds.min_bytes), (max_slots, slot_bounds.max_bytes))
+            )
             return f"trajectory.allocated is {sizes_text} from moment {start}, not one of {bounds}"
     return ""
 
@@ -364,7 +369,7 @@ INVARIANTS = (
         "to come before the next event, or from the mark on before the end, and of fewer than 16 slots of "
         "rounding a head. The full cache tells the size; where none ran, one size fits all lanes. Where the "
         "lock has `slot_bytes`, it says the size, for each arm, and the rounding is to the bytes of 16 slots "
-        "as computed.",
+        "as computed; where it gives bytes of the latest slots, every head has these too.",
         ("trajectory.allocated", "cache.mean_bytes", "cache.peak_bytes", "thought", "cell.arm"),
         "trajectory",
         check_allocation,

@@ -62,6 +62,7 @@ class ArmSlots(NamedTuple):
     stored_bytes: int  # the same in the form that the arm stores
     slots: Mapping[str, int]
     interval: int | None  # of cells with such a budget; None: the interval of the arm
+    recent_bytes: int = 0  # of one head in one layer, besides its slots
 
     def round_up(self, slots: int) -> int:
         """Return the slots that are allocated to a head that needs so many: as many as fit into the bytes of
@@ -297,6 +298,7 @@ def _derive_arm_slots(
                 _check_integer(arm_slots["bytes"], 1),
                 {text: _check_integer(arm_slots["slots"][text], 1) for text in budgets if IN_BYTES.fullmatch(text)},
                 arm_slots.get("interval"),
+                arm_slots.get("recent", 0),
             ),
         )
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from math import log
 from typing import Any
 
+import numpy as np
 import torch
 from plain_forward import plain_forward
 from torch import Tensor
@@ -37,6 +38,9 @@ class PlainLane:
     held: dict[tuple[int, int], list[Slot]] = field(default_factory=dict)
     queries: list[Tensor] = field(default_factory=list)
     seen: int = 0
+
+    def settle(self) -> None:
+        """Store what the tokens fed have filled up."""
 
     @property
     def frequencies(self) -> list[float]:
@@ -165,6 +169,53 @@ class PlainLane:
                         place = layer, query_head, number
                         received[place] = received.get(place, 0.0) + share
         return received
+
+
+@dataclass
+class KiviLane(PlainLane):
+    """KIVI (arXiv:2402.02750, algorithm 1): of n slots, keys before n - n mod R are packed, values before n - R.
+
+    Packed once in R slots and in their order; an eviction leaves numbers as they are read, to be packed anew.
+    """
+
+    bits: int = 2
+    recent: int = 32
+    packed_keys: dict[tuple[int, int], int] = field(default_factory=dict)
+
+    def written(self, layer: int, head: int, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
+        return key.half().double(), value.half().double()
+
+    def evict(self, kept: Tensor, merging: Any = None) -> None:
+        super().evict(kept, merging)
+        self.packed_keys = {}
+
+    def settle(self) -> None:
+        for place, slots in self.held.items():
+            first, last = self.packed_keys.get(place, 0), len(slots) - len(slots) % self.recent
+            for start in range(first, last, 32):
+                group = slots[start : start + 32]
+                for channel in range(len(group[0].key)):
+                    column = self.quantised(np.array([slot.key[channel].item() for slot in group], np.float32))
+                    for slot, number in zip(group, column, strict=True):
+                        slot.key[channel] = float(number)
+            self.packed_keys[place] = last
+            for slot in slots[last:]:
+                slot.key = slot.key.half().double()
+            for slot in slots[max(0, len(slots) - self.recent) :]:
+                slot.value = slot.value.half().double()
+            for slot in slots[: max(0, len(slots) - self.recent)]:
+                if not hasattr(slot, "is_packed"):
+                    parts = [self.quantised(part.float().numpy()) for part in slot.value.split(32)]
+                    slot.value = torch.from_numpy(np.concatenate(parts)).double()
+                    slot.is_packed = True  # type: ignore[attr-defined]
+
+    def quantised(self, numbers: Any) -> Any:
+        """The numbers of a group as they are read: float32, by the formula of section 3.1."""
+        most = 2**self.bits - 1
+        least, step = np.float16(numbers.min()), np.float16((numbers.max() - numbers.min()) / np.float32(most))
+        least, step = np.float32(least), np.float32(step)
+        codes = np.rint((numbers - least) / step) if step else np.zeros_like(numbers)
+        return codes.clip(0, most) * step + least
 
 
 def attention(module, query, key, value, attention_mask, *, scaling, lane, found, **rest):

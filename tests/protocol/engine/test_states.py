@@ -7,7 +7,7 @@ import pytest
 import torch
 from coded_and_merged import Coded, Gathered, Told, affine
 from gguf import quants
-from plain_slots import PlainLane
+from plain_slots import KiviLane, PlainLane
 from sampled import sampled
 from test_run_types import told
 from tiny_networks import (
@@ -25,7 +25,7 @@ from tiny_networks import (
 
 from policies import Cadence, Merging, PerHead, Protect, Shared, Verbatim, get
 from policies.decoding import StateLines
-from policies.quantised.states import Quantised
+from policies.quantised.states import Kivi, Quantised
 from policies.signals import AttentionSums, Norms
 from policies.syn_mem import BoundedSpans, StaticHybrid
 from protocol.engine import Outcome, Request, max_concurrent
@@ -56,21 +56,27 @@ def plain_lane(model, policy, prompt, outcome, scale=DIM**-0.5):
     state = policy.state
     rank = getattr(state, "rank", 0)
     packed = (of_gguf(state.keys), of_gguf(state.values)) if isinstance(state, Quantised) else None
-    plain = PlainLane(model.network, affine(rank) if rank else None, packed, state.merges and state.mass)
+    if isinstance(state, Kivi):
+        plain = KiviLane(model.network, bits=state.bits, recent=state.recent)
+    else:
+        plain = PlainLane(model.network, affine(rank) if rank else None, packed, state.merges and state.mass)
     events = {len(view.token_ids): (view, event) for view, event in policy.notes}
     logits = plain.prefill(prompt.context)
     _, first = events.pop(len(prompt.context))
     plain.evict(first.retained, first.merging)
     plain.code()
+    plain.settle()
     chosen = [] if prompt.query else [logits]
     for number, token in enumerate((*prompt.query, *outcome.token_ids[:-1])):
         logits = plain.feed(token)
+        plain.settle()
         if number + 1 >= len(prompt.query):
             chosen.append(logits)
         if plain.seen in events:
             view, event = events.pop(plain.seen)
             compare(plain, view, scale)
             plain.evict(event.retained, event.merging)
+            plain.settle()
     assert not events
     return chosen, plain
 
@@ -155,6 +161,18 @@ def test_every_step_of_packed_slots_is_that_of_plain_lists(family, routing, logi
     lanes = [lane(policy, 12, seed=seed) for seed, policy in enumerate(policies)]
     *outcomes, _ = answer(model, prompt, [*lanes, *company], max_new_tokens=9)
     every_step(model, prompt, policies, outcomes, logits_of, 9, 32**-0.5)
+
+
+@pytest.mark.parametrize(("routing", "bits"), [(Shared(), 4), (Adaptive(), 2)], ids=str)
+def test_every_step_of_kivi_is_that_of_plain_lists(routing, bits, logits_of):
+    """Groups of 32 that fill up while decoding, at different steps of lanes and heads, and again after events."""
+    model = tiny("Qwen3", head_dim=32)
+    budgets, prompt = (60, 75), outside(90)
+    policies = [keeping(Kivi(bits), routing, Cadence(interval=12), needs=MEASURED) for _ in budgets]
+    company = [lane(keeping(Gathered(), Adaptive(), Cadence(interval=2), draw=2), 9, seed=9)]
+    lanes = [lane(*pair, seed=seed) for seed, pair in enumerate(zip(policies, budgets, strict=True))]
+    *outcomes, _ = answer(model, prompt, [*lanes, *company], max_new_tokens=38)
+    every_step(model, prompt, policies, outcomes, logits_of, 38, 32**-0.5)
 
 
 PINNING = {
