@@ -34,9 +34,11 @@ ROUTINGS = (
 )
 AS_COMPUTED = "policies.state.Verbatim()"
 QUANTISED = "policies.quantised.states.Quantised()"
+KIVI = "policies.quantised.states.Kivi()"
 STATES = (
     AS_COMPUTED,
     QUANTISED,
+    KIVI,
     "policies.subspace.Subspace()",
     *(f"policies.syn_mem.{name}()" for name in ("BoundedSpans", "DynamicHybrid", "PromptSpans", "StaticHybrid")),
 )
@@ -78,4 +80,6 @@ def state_settings(name: str) -> dict[str, str]:
     """Return the settings, by path, of the state that an arm sets by this name."""
     if name == "verbatim":
         return {"state": AS_COMPUTED}
+    if name.startswith("kivi-"):
+        return {"state": KIVI, "state.bits": name.removeprefix("kivi-"), "state.recent": "32"}
     return {"state": QUANTISED, "state.keys": name, "state.values": name}

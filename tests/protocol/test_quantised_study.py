@@ -42,7 +42,8 @@ def test_a_study_at_equal_bytes_is_registered_confirmed_and_audited(tmp_path, wi
     (sizes,) = (entry["arms"] for entry in locked["slot_bytes"].values())
     assert {arm: entry["slots"]["bytes of 48"] for arm, entry in sizes.items() if arm != "full"} == SLOTS
     assert locked["policies"]["both"]["state.keys"] == "'q4_0'"
-    assert studies.here("confirm", folder).returncode in (10, 11, 12)
+    confirmed = studies.here("confirm", folder)
+    assert confirmed.returncode in (10, 11, 12), confirmed.stderr
     cells = [json.loads(line)["body"] for line in studies.shard_text(folder).splitlines()]
     for body in cells:
         arm, cache = body["cell"]["arm"], body["cache"]
