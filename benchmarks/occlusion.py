@@ -52,6 +52,7 @@ class Settings(NamedTuple):
     tail: int | None
     cut: Decimal
     new_tokens: int
+    slip: None = None
 
 
 STUDIES = {

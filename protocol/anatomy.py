@@ -21,6 +21,7 @@ from typing import Any
 from protocol import command
 from protocol.evidence.registration import Registration
 from protocol.instruments.anatomy import trace_file
+from protocol.instruments.anatomy.analysis import report_text
 from protocol.instruments.anatomy.fields import STATES
 from protocol.instruments.attempt import MeasuringCommand, run_command
 from protocol.workspace import locked_tree
@@ -41,7 +42,7 @@ def _print_result(study: Registration, as_json: bool) -> int:
     pairs = verdict.get("pairs", [])
     summary = ", ".join(f"{states[state]} {state}" for state in STATES if states[state])
     lines = [f"{len(traces.bodies)} development traces: {summary}", ""]
-    lines += [format_pair(pair) for pair in pairs]
+    lines += [line for pair in pairs for line in (format_pair(pair), *report_text.format_slip(pair))]
     lines += ["", "what a signal knows of its own model's answers on these tasks; no verdict on any policy"]
     values = {"traces": len(traces.bodies), "states": dict(states), "verdict": verdict}
     command.print_result(as_json, "\n".join(lines), values)

@@ -33,6 +33,11 @@ MEASURED = ("labelled", "unmoved")  # the states of a trace with labels
 CORRECT = "correct"
 ORACLE = "oracle-occlusion"  # the arm that retains the tokens that the labels mark: an upper bound, no policy
 STATES = (*MEASURED, "wrong", "short", "unreproduced", "failed")
+DROPPED = {
+    "bottom": "SlipKV, the share of the thought that the answer attends to least",
+    "random": "as many tokens of the thought by chance",
+    "top": "CrystalKV, as many that it attends to most",
+}
 _GRADE = Choice(CORRECT, "wrong", "no answer", "scored", "timeout", "error")
 _SPAN = Plain(
     lambda value: isinstance(value, list) and len(value) == 2 and all(map(Integer().accepts, value)),
@@ -65,6 +70,14 @@ _VALUES = Table(
             "What its first rows are; layer null where all layers share a row.",
         ),
         "kept": Field(Integer(), "How many rows follow, one an entry of `kept`."),
+    }
+)
+
+
+_SLIP = Table(
+    {
+        "answer": Field(Integer(1), "Tokens of the answer, which the thought is ranked by."),
+        **{name: Field(Table(_ANSWER), f"The continuation without {what}.") for name, what in DROPPED.items()},
     }
 )
 
@@ -117,8 +130,17 @@ _LABELLED = {
     "values": Field(_VALUES, "Signals and kept slots by token, in a file beside."),
 }
 _NO_LABEL = "no label could be read"
-TRACE = Table({**_HEAD, **_ANSWERED, **_CUT, **_LABELLED})
-_UNLABELLED = Table({**_HEAD, **_ANSWERED, **_make_optional(_NO_LABEL, **_CUT)})
+_SLIPPED = _make_optional("`slip` is not registered, or the thought is too short", slip=Field(_SLIP, "SlipKV."))
+TRACE = Table({**_HEAD, **_ANSWERED, **_CUT, **_LABELLED, **_SLIPPED})
+_UNLABELLED = Table(
+    {
+        **_HEAD,
+        **_ANSWERED,
+        **_make_optional(_NO_LABEL, **_CUT),
+        **_make_optional("it has no `slip`", values=_LABELLED["values"]),
+        **_SLIPPED,
+    }
+)
 _FAILED_TRACE = Table({**_HEAD, **_make_optional(_FAILED, **_ANSWERED, **_CUT)})
 BODIES = (TRACE, _UNLABELLED, _FAILED_TRACE)
 EVENTS: Mapping[str, Field] = MappingProxyType(

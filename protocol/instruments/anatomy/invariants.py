@@ -14,7 +14,7 @@ from protocol.evidence.invariants import invariant
 from protocol.evidence.invariants.invariant import Invariant, Subject, Violation, ordered_attempts
 from protocol.evidence.measurement_journal import Bodies
 from protocol.formats.vocabulary import FULL, OF_FULL
-from protocol.instruments.anatomy import windows
+from protocol.instruments.anatomy import slip, windows
 from protocol.instruments.anatomy.fields import CORRECT, MEASURED, ORACLE, READINGS
 from protocol.instruments.anatomy.trace_file import ExpectedTrace, assign_half
 
@@ -233,6 +233,8 @@ def check_shares(context: AnatomyContext, body: Body, value_bytes: bytes) -> str
     everywhere.
     """
     n, signals = body["tokens"], len(body["values"]["signals"])
+    if "kept" not in body:
+        return "" if body["values"]["kept"] == 0 else "values.kept is not 0, and nothing was kept"
     later_tokens = n - body["span"][1] if context.has_query_outside(body) and n == body["prompt_tokens"] else 1
     for index, retained in enumerate(body["kept"], start=signals):
         row = _read_row(value_bytes, index, n)
@@ -253,6 +255,8 @@ def check_oracle(context: AnatomyContext, body: Body, value_bytes: bytes) -> str
     """Check that the oracle's values follow from the windows of the same trace. Before its eviction it
     retains as many tokens as were granted, and all later tokens: `span` ends where the eviction happens.
     """
+    if "windows" not in body:
+        return ""
     n, signals, (_, event_end) = body["tokens"], len(body["values"]["signals"]), body["span"]
     window_rows = body["windows"][context.anatomy["reading"]]
     for index, retained in enumerate(body["kept"], start=signals):
@@ -277,6 +281,37 @@ def check_position(context: AnatomyContext, body: Body, value_bytes: bytes) -> s
     row = _read_row(value_bytes, signals.index(POSITION), body["tokens"])
     if any(abs(value - position) > position * 2.0**-SIGNIFICANT_BITS for position, value in enumerate(row)):
         return "the signal named position is not the position"
+    return ""
+
+
+def check_slip(context: AnatomyContext, body: Body) -> str:
+    """Check that SlipKV is there where it is registered, and its thought long enough; and nowhere else."""
+    share = context.anatomy.get("slip")
+    if share is None or "span" not in body or body["state"] not in (*MEASURED, "wrong"):
+        return "slip is there, and is not due" if "slip" in body or slip.ANSWER_ATTENTION in _names(body) else ""
+    count = int(Decimal(share) * (body["span"][1] - body["prompt_tokens"]))
+    if body["state"] == "wrong" and body.get("control", {}).get("grade") != body["grade"]:
+        count = 0  # without its control a wrong answer is not reproduced
+    for name, is_there in (("slip", "slip" in body), (slip.ANSWER_ATTENTION, slip.ANSWER_ATTENTION in _names(body))):
+        if is_there != (count > 0):
+            return f"{name} is {'there' if is_there else 'missing'}, and {count} tokens of the thought are dropped"
+    return ""
+
+
+def _names(body: Body) -> list[str]:
+    return [name for name, _ in body.get("values", {"signals": ()})["signals"]]
+
+
+def check_answer_attention(context: AnatomyContext, body: Body, value_bytes: bytes) -> str:
+    """Check that what the answer pays is a share of its attention, to tokens of the thought alone."""
+    if slip.ANSWER_ATTENTION not in _names(body):
+        return ""
+    index, n, prompt = _names(body).index(slip.ANSWER_ATTENTION), body["tokens"], body["prompt_tokens"]
+    row = _read_row(value_bytes, index, n)
+    if not all(map(math.isnan, row[:prompt])) or not all(0 <= value <= 1 for value in row[prompt:]):
+        return f"{slip.ANSWER_ATTENTION} is no share of the attention that tokens of the thought get"
+    if (total := sum(row[prompt:])) > 1 + 2.0 ** (1 - SIGNIFICANT_BITS):
+        return f"{slip.ANSWER_ATTENTION} sums to {total:.3f}, more than all of an answer's attention"
     return ""
 
 
@@ -343,5 +378,19 @@ INVARIANTS = (
         check_shares,
     ),
     Invariant("oracle", "What the oracle kept is what the windows of its trace say.", (), "values", check_oracle),
+    Invariant(
+        "slip",
+        "What is dropped of a thought is there where `slip` is registered, with its signals.",
+        (),
+        "line",
+        check_slip,
+    ),
+    Invariant(
+        "answer attention",
+        "What an answer attends to in its thought is a share of all of its attention.",
+        (),
+        "values",
+        check_answer_attention,
+    ),
     Invariant("position", "The signal `position` is the position.", (), "values", check_position),
 )

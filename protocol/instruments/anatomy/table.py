@@ -38,6 +38,7 @@ class Occlusion(NamedTuple):
     tail: int
     cut: Decimal
     new_tokens: int
+    slip: Decimal | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -123,6 +124,18 @@ class Anatomy:
         ),
     ] = None
 
+    slip: Annotated[
+        Decimal | None,
+        Field(
+            Number("0.01", "0.5"),
+            "The share of its thought, of the tokens that the answer attends to least (SlipKV), that is dropped before "
+            "the answer, of wrong answers too; as many are dropped by chance, and of those it attends to most.",
+            0.3,
+            if_absent="nothing is",
+            only_if=WRITTEN,
+        ),
+    ] = None
+
     def occlusion(self) -> Occlusion:
         """Return the settings for the occlusions of one trace, with defaults for absent fields."""
         return Occlusion(
@@ -134,6 +147,7 @@ class Anatomy:
             TAIL if self.tail is None else self.tail,
             Decimal(1) if self.cut is None else self.cut,
             self.new_tokens,
+            self.slip,
         )
 
 
@@ -164,6 +178,8 @@ def faults(anatomy: Anatomy, design: "Design", evicting: Sequence[str]) -> Itera
             "anatomy.beyond: one slope leaves the step between prompt and written text, with which any signal agrees "
             f'that only tells them apart; write "{PARTS}", or occlude one of them'
         )
+    if anatomy.slip is not None and anatomy.cut not in (None, Decimal(1)):
+        yield f"anatomy.slip: is dropped right before the answer, not after {anatomy.cut} of the thought; leave out cut"
     if ORACLE in [arm.name for arm in design.arms]:
         yield f"arms.{ORACLE}: is what [anatomy] calls what its labels keep; name the arm otherwise"
     if not evicting:

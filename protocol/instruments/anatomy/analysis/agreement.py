@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from analysis.stats import correlations
 from protocol.instruments.anatomy.analysis import token_classes, trace_statistics
 from protocol.instruments.anatomy.analysis.traces import Anatomy, Pair, Signal, Trace
+from protocol.instruments.anatomy.slip import ANSWER_ATTENTION
 
 __all__ = [
     "POSITION",
@@ -34,7 +35,9 @@ __all__ = [
 ]
 
 Floats = NDArray[np.float64]
-POSITION: Signal = ("position", None)  # a signal of every trace that cannot be chosen
+POSITION: Signal = ("position", None)
+# Signals that cannot be chosen; the second is of an answer that is not yet written.
+NOT_CANDIDATES: tuple[Signal, ...] = (POSITION, (ANSWER_ATTENTION, None))
 LEAST_TOKENS = 8  # of a class in a trace; no rho is taken of fewer
 
 
@@ -63,7 +66,7 @@ class Agreement(NamedTuple):
     @property
     def candidates(self) -> NDArray[np.bool_]:
         """[signal]: whether the signal may be chosen."""
-        return np.array([signal != POSITION for signal in self.signals], dtype=bool)
+        return np.array([signal not in NOT_CANDIDATES for signal in self.signals], dtype=bool)
 
 
 def select_varying(traces: Iterable[Trace], reading: str) -> list[Trace]:

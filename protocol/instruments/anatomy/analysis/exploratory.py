@@ -14,7 +14,14 @@ from numpy.typing import NDArray
 from analysis.stats import correlations
 from analysis.stats.multiplicity import corrected_alpha
 from protocol.formats.text_tables import to_plain
-from protocol.instruments.anatomy.analysis import data_flow, power, screening, token_classes, trace_statistics
+from protocol.instruments.anatomy.analysis import (
+    data_flow,
+    power,
+    screening,
+    slip_test,
+    token_classes,
+    trace_statistics,
+)
 from protocol.instruments.anatomy.analysis.agreement import (
     Agreement,
     agreement_by_class,
@@ -43,7 +50,8 @@ def explore_anatomy(folder: Path) -> dict[str, Any]:
         the prompt and within the written text, each by itself; auc: mean over traces; pooled: rho of all
         tokens together;
         other: rho in the other reading; classes: rho and traces within each token class;
-    data_flow: as `data_flow.compare_exact`; needed: as in verdict.json, with the median spread of all rows;
+    data_flow: as `data_flow.compare_exact`; slip: as `slip_test.compare_slip`; needed: as in verdict.json, with the
+        median spread of all rows;
     screening: results of the functions in `screening` (problems, policies, held_out), and without: traces in which no
         token is needed.
 
@@ -87,6 +95,7 @@ def _explore_pair(folder: Path, anatomy: Anatomy, pair: Pair, level: float, numb
         "shares": label_shares(anatomy, pair),
         "rows": rows,
         "data_flow": data_flow.compare_exact(anatomy, pair),
+        "slip": slip_test.compare_slip(anatomy, pair),
         "needed": power.needed_traces(float(np.median(known)), level, max(1, len(rows))) if known else None,
         "screening": {
             "problems": screening.fit_over_problems(answers, draws, rng(2)),

@@ -22,7 +22,7 @@ from analysis.judgement.untrusted_files import RecordError
 from analysis.stats import correlations
 from analysis.stats.multiplicity import corrected_alpha
 from protocol.formats.text_tables import to_plain
-from protocol.instruments.anatomy.analysis import trace_statistics
+from protocol.instruments.anatomy.analysis import slip_test, trace_statistics
 from protocol.instruments.anatomy.analysis.agreement import (
     POSITION,
     Agreement,
@@ -138,6 +138,8 @@ def judge(folder: Path) -> dict[str, Any]:
         needed: for a mean rho of 0.1, 0.2 and 0.3 and power 0.8: fisher (traces as EpiKV counts, two-sided
              .05), testing and each_half, as in `power.TracesNeeded`, at this level, with the spread of the
              choosing half and its number of candidates.
+        slip: only where registered, as `slip_test.test_slip`, at level: alpha over twice the pairs, for its two
+             questions.
       rho to needed are null without a test.
 
     Raises RecordError as `choose` does, for an incomplete testing half, and for a chosen.json that is missing
@@ -155,7 +157,7 @@ def judge(folder: Path) -> dict[str, Any]:
         )
     level = corrected_alpha(float(anatomy.settings["alpha"]), len(anatomy.pairs))
     pairs = [
-        _test_pair(anatomy, pair, choice, level, number)
+        _test_pair(anatomy, pair, choice, level, number) | _test_slip(anatomy, pair)
         for number, pair, choice in zip(count(), anatomy.pairs, chosen["pairs"], strict=False)
     ]
     verdict: dict[str, Any] = to_plain(
@@ -229,6 +231,14 @@ def _test_pair(anatomy: Anatomy, pair: Pair, choosing: Mapping[str, Any], level:
     result["position"] = _position_rho(agreement)
     result["needed"] = needed_traces(float(chosen["sd"]), level, candidates)
     return result
+
+
+def _test_slip(anatomy: Anatomy, pair: Pair) -> dict[str, Any]:
+    """Return the test of what is dropped of the thought, where it is registered."""
+    if "slip" not in anatomy.settings:
+        return {}
+    level = corrected_alpha(float(anatomy.settings["alpha"]), 2 * len(anatomy.pairs))
+    return {"slip": {"level": level, **slip_test.test_slip(anatomy, pair, level)}}
 
 
 def _test_mean(column: Floats, sign: int, level: float, draws: int, rng: np.random.Generator) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from typing import Any
 
 from protocol.formats.text_tables import format_columns, wrap_paragraph
 
-__all__ = ["format_report", "name_beyond"]
+__all__ = ["SLIP_NOTE", "format_report", "format_slip", "name_beyond"]
 
 Row = Mapping[str, Any]
 
@@ -21,6 +21,8 @@ def format_report(findings: Row) -> Iterator[str]:
         yield from ("", *_format_screening(pair))
         if pair["data_flow"]:
             yield from ("", *_format_data_flow(pair["data_flow"]))
+        if pair["slip"]:
+            yield from ("", *_format_slip_sets(pair["slip"]))
 
 
 def _format_registered_test(findings: Row) -> Iterator[str]:
@@ -32,6 +34,8 @@ def _format_registered_test(findings: Row) -> Iterator[str]:
     head = ("model", "task", "verdict", "signal", "layer", "sign", "units", "mean rho", "interval", "p")
     beyond = name_beyond(findings["verdict"])
     yield from format_columns((*head, beyond, "pooled rho"), map(_test_cells, findings["verdict"]["pairs"]))
+    if slip_lines := [line for pair in findings["verdict"]["pairs"] for line in format_slip(pair)]:
+        yield from ("", *slip_lines, "", *wrap_paragraph(SLIP_NOTE))
     yield ""
     yield from wrap_paragraph(
         "Within parts: given the position in the prompt and in the written text, each with a level and a slope; a "
@@ -40,6 +44,24 @@ def _format_registered_test(findings: Row) -> Iterator[str]:
         else "Beyond position holds a straight trend. It does not hold a step, as where the prompt is needed and "
         "the reasoning is not: *given part* below does, exploratory."
     )
+
+
+SLIP_NOTE = (
+    "SlipKV: the tokens of the thought that the answer attends to least, dropped before the answer. SPARES: of answers "
+    "that were right more stay right than without as many tokens by chance. REPAIRS: of wrong ones more turn right. "
+    "CrystalKV: as many that it attends to most."
+)
+
+
+def format_slip(pair: Row) -> Iterator[str]:
+    """Yield a line for the right answers of a model and task and one for the wrong, where `slip` is registered."""
+    for name in ("right", "wrong") if "slip" in pair else ():
+        row = pair["slip"][name]
+        yield (
+            f"{pair['model']}  {pair['task']}  {row['traces']} {name} answers: {row['word']}: without SlipKV "
+            f"{row['bottom']} are right, by chance {row['random']}, without CrystalKV {row['top']}; "
+            f"p {_format_p(row['p'])} (at {_format_number(pair['slip']['level'], 4)})"
+        )
 
 
 def name_beyond(verdict: Row) -> str:
@@ -143,6 +165,28 @@ def _format_data_flow(row: Row) -> Iterator[str]:
     head = ("  budget", "arm", "kept of the needed", "of the others")
     cells = (
         (f"  {arm['budget']}", arm["arm"], *map(_format_number, (arm["needed"], arm["others"]))) for arm in row["arms"]
+    )
+    yield from format_columns(head, cells)
+
+
+def _format_slip_sets(row: Row) -> Iterator[str]:
+    yield from wrap_paragraph(
+        f"The tokens of {row['traces']} thoughts by what the answer attends to: their share of its attention, the "
+        "longest gap between two hits by the thought, the share of the rest of the thought until the last one, and "
+        "which share of the needed tokens of the thought lies among them."
+    )
+    yield ""
+    names = {"top": "CrystalKV", "rest": "between", "bottom": "SlipKV"}
+    labels = list(row["sets"]["top"]["needed"])
+    head = ("  tokens", "attention", "gap", "last", *(f"needed, {label}" for label in labels))
+    cells = (
+        (
+            f"  {title}",
+            *(_format_number(row["sets"][name][part]) for part in ("share", "gap", "last")),
+            *(_format_number(row["sets"][name]["needed"][label]) for label in labels),
+        )
+        for name, title in names.items()
+        if name in row["sets"]
     )
     yield from format_columns(head, cells)
 

@@ -8,7 +8,9 @@ import hashlib
 import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from decimal import Decimal
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -20,6 +22,7 @@ from analysis.judgement.untrusted_files import RecordError
 from protocol.formats.refusals import Tampered
 from protocol.instruments.anatomy import trace_file
 from protocol.instruments.anatomy.fields import CORRECT, HALVES, MEASURED, PARTS, POSITION, READINGS, STATES
+from protocol.instruments.anatomy.slip import DROPS
 from protocol.instruments.anatomy.trace_file import ANATOMY, TRACES, VALUES, half_of
 
 __all__ = [
@@ -74,6 +77,7 @@ class Trace(NamedTuple):
     outcomes: tuple[ArmOutcome, ...]
     side: Path | None
     prompt: int = 0  # tokens of the prompt; the written text begins there
+    slip: Mapping[str, bool] = MappingProxyType({})  # by what was dropped of the thought, whether the answer was right
 
     @property
     def pair(self) -> Pair:
@@ -120,6 +124,11 @@ class Anatomy(NamedTuple):
     @property
     def reading(self) -> str:
         return str(self.settings["reading"])
+
+    @property
+    def slip_share(self) -> Decimal:
+        """The share of a thought that is dropped, where it is registered."""
+        return Decimal(self.settings["slip"])
 
     def traces_of(self, pair: Pair, half: str | None = None) -> list[Trace]:
         return [trace for trace in self.traces if trace.pair == pair and half in (None, trace.half)]
@@ -222,8 +231,9 @@ def _parse_trace(body: Mapping[str, Any], folder: Path, items: Mapping[str, Any]
         raise RecordError(f"state: {state!r}, half: {half!r}; there is no such")
     cluster = items.get(body["task"], {}).get("clusters", {}).get(problem, problem)
     first = (body["model"], body["task"], problem, cluster, half, state)
+    dropped = {name: body["slip"][name]["grade"] == CORRECT for name in DROPS} if "slip" in body else {}
     if state not in MEASURED:
-        return Trace(*first, (0, 0), (), {}, (), (), None)
+        return Trace(*first, (0, 0), (), {}, (), (), None, slip=dropped)
     start, stop = body["span"]
     if not 0 <= start < stop <= body["tokens"] == len(body["pieces"]):
         raise RecordError(f"span: {body['span']} of {body['tokens']} tokens, {len(body['pieces'])} pieces")
@@ -248,7 +258,8 @@ def _parse_trace(body: Mapping[str, Any], folder: Path, items: Mapping[str, Any]
     if len(outcomes) != values["kept"]:
         raise RecordError(f"kept: {len(outcomes)} arms at budgets, and values of {values['kept']}")
     side = folder / ANATOMY / VALUES / _check_digest(values["sha256"])
-    return Trace(*first, (start, stop), tuple(body["pieces"]), windows, signals, outcomes, side, body["prompt_tokens"])
+    pieces, prompt = tuple(body["pieces"]), body["prompt_tokens"]
+    return Trace(*first, (start, stop), pieces, windows, signals, outcomes, side, prompt, dropped)
 
 
 def _check_digest(digest: str) -> str:

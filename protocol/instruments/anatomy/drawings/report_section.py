@@ -8,7 +8,7 @@ from markupsafe import Markup
 
 from figures.report_page.rendering import NO_NUMBER, Cell, NumberCell, decimal_cell, percent_cell, render, table
 from protocol.instruments.anatomy.analysis.policy_agreement import measure_policies
-from protocol.instruments.anatomy.analysis.report_text import name_beyond
+from protocol.instruments.anatomy.analysis.report_text import SLIP_NOTE, format_slip, name_beyond
 from protocol.instruments.anatomy.analysis.traces import NothingLabelled
 from protocol.instruments.anatomy.drawings.trace_report import AnatomyReport, read_report, status_lines
 from protocol.instruments.anatomy.fields import HALVES, STATES
@@ -38,6 +38,8 @@ def render_anatomy(traces: AnatomyReport) -> Markup:
         verdict=traces.verdict,
         tests_table="" if traces.verdict is None else _tests_table(traces.verdict),
         agreement_table=_agreement_table(traces),
+        slip_note=SLIP_NOTE,
+        slip_lines=[line for pair in (traces.verdict or {"pairs": []})["pairs"] for line in format_slip(pair)],
     )
 
 

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from analysis.judgement.untrusted_files import RecordError
 from figures.drawing import page
 from figures.drawing.page import BAND, INK, MARGIN, PALE, WIDEST, text_width
-from protocol.instruments.anatomy.analysis import data_flow
+from protocol.instruments.anatomy.analysis import data_flow, slip_test
 from protocol.instruments.anatomy.analysis.traces import Trace
 from protocol.instruments.anatomy.drawings import oracle_style
 from protocol.instruments.anatomy.drawings.trace_report import AnatomyReport, ordered_readings, status_lines
@@ -34,12 +34,14 @@ COLUMN_WIDTHS = (0.46, 0.46, 0.44)  # inches, of the columns at the right
 HEADS = ("needed", "others", "answer")
 NEEDED = "#d55e00"  # of Okabe & Ito
 EXACT = " Data flow: a word after the cut is computed from the token, as the task knows exactly."
+SETS = " CrystalKV, SlipKV: the tokens of the thought that the answer attends to most and least."
+SET_NAMES = {"top": "CrystalKV", "bottom": "SlipKV"}
 STEPS = 10  # shades of a share
 
 
 class Labelled(NamedTuple):
-    """needed: by reading, the registered one first, 1 if the answer needed the token; over `pieces`. The last is by
-    the flow of data, where the task knows it.
+    """needed: by reading, the registered one first, 1 if the answer needed the token; over `pieces`. Then by the flow
+    of data, where the task knows it, and of CrystalKV and SlipKV, where they are registered, 1 if it is of these.
     """
 
     pieces: Sequence[str]
@@ -77,7 +79,7 @@ def anatomy_trace(study: AnatomyReport, view: TraceView) -> Figure:
     """
     labelled, rows = view.labelled, view.rows
     texts = [printable_token(piece) for piece in labelled.pieces]
-    names = [f"needed, {reading}" for reading, _ in labelled.needed] + [row.name for row in rows]
+    names = [row_name(reading) for reading, _ in labelled.needed] + [row.name for row in rows]
     left = MARGIN + max(text_width(name, SIZE, "bold") for name in names) + 0.1
     room = WIDEST - left - MARGIN
     wide = [max(LEAST, text_width(text, TEXT) + ASIDE) for text in texts]
@@ -92,7 +94,9 @@ def anatomy_trace(study: AnatomyReport, view: TraceView) -> Figure:
         [
             "Needed: a window that covers the token was occluded, and the answer's grade changed. A label is "
             "as wide as a window, so that tokens beside a needed one share it. What the text holds twice is "
-            "not needed once." + EXACT * any(reading == data_flow.NAME for reading, _ in labelled.needed),
+            "not needed once."
+            + EXACT * any(reading == data_flow.NAME for reading, _ in labelled.needed)
+            + SETS * any(reading in SET_NAMES.values() for reading, _ in labelled.needed),
             "Kept: share of (layer, KV head) pairs that still held the token when the model went on, in "
             f"{STEPS} steps. At the right of the first line: means of these shares over needed and other "
             "tokens of the whole span (registered reading), and whether the answer that followed was "
@@ -114,7 +118,7 @@ def anatomy_trace(study: AnatomyReport, view: TraceView) -> Figure:
         axes.text(left - 0.07, top + ROW / 2, label, va="center", ha="right", size=6, color=PALE)
         y = top + ROW + GAP
         for order, (reading, needed) in enumerate(labelled.needed):
-            _draw_name(axes, left, y, f"needed, {reading}", "bold" if order == 0 else "normal", NEEDED)
+            _draw_name(axes, left, y, row_name(reading), "bold" if order == 0 else "normal", NEEDED)
             _draw_shades(axes, edges, y, needed[start:stop].astype(float), NEEDED, f"needed-{reading}/{number}")
             y += ROW
         y += GAP
@@ -164,6 +168,7 @@ def _build_view(study: AnatomyReport, trace: Trace, budget: str | None) -> Trace
     labels = {reading: trace.labels(reading) for reading in ordered_readings(study.anatomy)}
     if (exact := data_flow.exact_labels(trace)) is not None:
         labels[data_flow.NAME] = exact
+    labels |= {SET_NAMES[name]: label for name, label in slip_test.slip_labels(study.anatomy, trace).items()}
     needed = labels[study.anatomy.reading] == 1
     shares = trace.values().retained[:, start:stop].astype(np.float64)
     rows = [
@@ -190,6 +195,10 @@ def _build_view(study: AnatomyReport, trace: Trace, budget: str | None) -> Trace
     rows = [row._replace(retained=row.retained[drawn]) for row in rows]
     subtitle = f"{trace.problem} by {trace.model}, {trace.task}; arms at budget {budget} ({slots[budget]:.4g} slots)"
     return TraceView(subtitle, labelled, rows)
+
+
+def row_name(reading: str) -> str:
+    return reading if reading in SET_NAMES.values() else f"needed, {reading}"
 
 
 def printable_token(piece: str) -> str:

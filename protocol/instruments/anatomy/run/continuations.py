@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
 import torch
@@ -40,20 +40,21 @@ class Continuation(NamedTuple):
     refused: str = ""
 
 
-def dropping_lanes(event: int, windows: Sequence[range]) -> tuple[engine.Lane, ...]:
-    """Return lanes that each drop one window at an eviction over `event` tokens, and keep all other slots.
+def dropping_lanes(event: int, windows: Sequence[Collection[int]]) -> tuple[engine.Lane, ...]:
+    """Return lanes that each drop one window, or other set of positions, at an eviction over `event` tokens, and keep
+    all other slots.
 
     One prefill serves all of them. Values computed with the window stay: the keys and values of later tokens,
     at their original positions.
     """
     return tuple(
         engine.Lane(
-            f"dropped {window.start}",
+            f"dropped {number}",
             oracle_policy(tuple(float(position not in window) for position in range(event))),
             event - len(window),
             0,
         )
-        for window in windows
+        for number, window in enumerate(windows)
     )
 
 

@@ -21,6 +21,7 @@ from protocol.instruments.anatomy import analysis as analysed
 from protocol.instruments.anatomy import trace_file, windows
 from protocol.instruments.anatomy.fields import HALVES
 from protocol.instruments.anatomy.run import trace_record
+from protocol.instruments.anatomy.slip import DROPS
 from protocol.instruments.anatomy.trace_file import ExpectedTrace
 from protocol.instruments.attempt import exclusive_attempt
 from protocol.models import load
@@ -85,6 +86,7 @@ def estimate_workload(planned: PlannedStudy, expected_traces: Iterable[ExpectedT
     load_tokenizer = cache(lambda model: load.tokenizer(model, planned.home))
     registered, occlusion = {task.name: task for task in protocol.tasks}, anatomy_settings.occlusion()
     decoded_arms = len(protocol.arms) + 1  # without the full cache, and with the oracle
+    slips = 0 if occlusion.slip is None else len(DROPS)
     traces = occlusions = tokens = 0
     for expected_trace in expected_traces:
         task, tokenizer = registered[expected_trace.task], load_tokenizer(expected_trace.model)
@@ -99,7 +101,7 @@ def estimate_workload(planned: PlannedStudy, expected_traces: Iterable[ExpectedT
         spans = windows.windows(span, occlusion.window, occlusion.stride)
         traces, occlusions = traces + 1, occlusions + 2 * len(spans)
         padded = sum(span.tokens - window_span.start for window_span in spans)
-        continued = (2 * len(spans) + decoded_arms * len(protocol.budgets) + 1) * occlusion.new_tokens
+        continued = (2 * len(spans) + decoded_arms * len(protocol.budgets) + slips + 1) * occlusion.new_tokens
         tokens += context + query + task.max_new_tokens + 3 * span.tokens + padded + continued
     return Workload(traces, occlusions, tokens)
 

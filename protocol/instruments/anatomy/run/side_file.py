@@ -4,9 +4,10 @@ import zlib
 from collections.abc import Iterable
 
 import numpy as np
+from numpy.typing import NDArray
 from torch import Tensor
 
-__all__ = ["BITS", "pack_rows"]
+__all__ = ["BITS", "pack_rows", "round_values"]
 
 BITS = 12
 """Significant bits of a stored number, so that rows compress well: a precision of at least one part in 4,096.
@@ -14,10 +15,14 @@ BITS = 12
 
 
 def pack_rows(rows: Iterable[Tensor]) -> bytes:
-    """Compress rows [n] each to zlib of little-endian float32 [row, n], every number rounded to BITS
-    significant bits, halves to even. Missing values are NaN.
+    """Compress rows [n] each, as `round_values` rounds them, to zlib of little-endian float32 [row, n]. Missing
+    values are NaN.
     """
-    numbers = np.stack([row.double().cpu().numpy() for row in rows])
+    return zlib.compress(round_values(np.stack([row.double().cpu().numpy() for row in rows])).tobytes(), 9)
+
+
+def round_values(numbers: NDArray[np.float64]) -> NDArray[np.float32]:
+    """Round every number to BITS significant bits, halves to even."""
     fraction, exponent = np.frexp(numbers)
     rounded = np.ldexp(np.rint(fraction * 2.0**BITS) / 2.0**BITS, exponent)
-    return zlib.compress(rounded.astype("<f4").tobytes(), 9)
+    return rounded.astype("<f4")

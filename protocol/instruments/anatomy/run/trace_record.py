@@ -14,10 +14,12 @@ from policies.oracle import oracle_policy
 from protocol import engine
 from protocol.formats.refusals import BadInput
 from protocol.instruments.anatomy.fields import CORRECT
-from protocol.instruments.anatomy.run import continuations, layer_statistics, traces
+from protocol.instruments.anatomy.run import answer_attention, continuations, layer_statistics, traces
 from protocol.instruments.anatomy.run.arm_probes import Arm, ArmProbes, oracle_arms, study_arms
-from protocol.instruments.anatomy.run.side_file import pack_rows
+from protocol.instruments.anatomy.run.layer_statistics import StatisticRow
+from protocol.instruments.anatomy.run.side_file import pack_rows, round_values
 from protocol.instruments.anatomy.run.traces import Decoder, Graded, Trace
+from protocol.instruments.anatomy.slip import thought_sets
 from protocol.instruments.anatomy.windows import (
     Occlude,
     Reading,
@@ -71,6 +73,8 @@ class Settings(Protocol):
     def cut(self) -> Decimal: ...
     @property
     def new_tokens(self) -> int: ...
+    @property
+    def slip(self) -> Decimal | None: ...
 
 
 class TraceLine(NamedTuple):
@@ -160,30 +164,64 @@ def begin_occlusion(
         return TraceLine(head | state_fields("failed", trace.refused), b"")
     if trace.graded.grade in ("error", "scored"):
         return TraceLine(body | state_fields("failed", UNGRADED[trace.graded.grade]), b"")
-    if trace.graded.grade != CORRECT:
-        return TraceLine(body | state_fields("wrong", f"graded {trace.graded.grade} with its whole cache"), b"")
+    is_wrong = trace.graded.grade != CORRECT
+    if is_wrong:
+        body |= state_fields("wrong", f"graded {trace.graded.grade} with its whole cache")
+        if settings.slip is None:
+            return TraceLine(body, b"")
     prompt = trace.prompt
     reasoning = traces.reasoning_length(decode.model, trace.token_ids, settings.boundary, settings.tail)
     span = span_of(settings.occlude, len(prompt.context), len(prompt.query), reasoning, Fraction(settings.cut))
     body |= {"tokens": span.tokens, "span": [span.start, span.stop]}
-    window_ranges = windows(span, settings.window, settings.stride)
-    if not window_ranges:
+    window_ranges = () if is_wrong else windows(span, settings.window, settings.stride)
+    slip = settings.slip and measure_slip(decode, trace, span, settings.slip)
+    if is_wrong and not slip:
+        return TraceLine(body, b"")
+    if not window_ranges and not is_wrong:
         n_tokens = span.stop - span.start
         return TraceLine(body | state_fields("short", f"{n_tokens} tokens, and a window has {settings.window}"), b"")
-    probes = ArmProbes(study_arms(planned, decode.model.name, task.name, len(prompt.context)))
-    return OccludedTrace(planned, decode, grade, settings, task.name, trace, span, window_ranges, probes, body)
+    arms = [] if is_wrong else study_arms(planned, decode.model.name, task.name, len(prompt.context))
+    probes = ArmProbes(arms)
+    return OccludedTrace(
+        planned, decode, grade, settings, task.name, trace, span, window_ranges, probes, body, slip or None
+    )
+
+
+class SlipSets(NamedTuple):
+    """answer: its tokens. rows: of SLIP_SIGNALS. dropped: by name, the positions of each set."""
+
+    answer: int
+    rows: list[StatisticRow]
+    dropped: Mapping[str, frozenset[int]]
+
+
+def measure_slip(decode: Decoder, trace: Trace, span: Span, share: Decimal) -> SlipSets | None:
+    """Return the sets of the thought that are dropped; None without an answer or with too short a thought."""
+    token_ids, prompt = trace.fed_tokens + trace.token_ids, trace.prompt.tokens
+    if len(token_ids) == span.tokens or int(share * (span.event - prompt)) == 0:
+        return None
+    thought = range(prompt, span.tokens)
+    rows = answer_attention.measure_answer_attention(decode.model, token_ids, thought, decode.prefill_chunk)
+    attention = round_values(rows[0].values.numpy()).tolist()
+    dropped = thought_sets(trace.problem.id, attention, prompt, span.event, share)
+    return SlipSets(len(token_ids) - span.tokens, rows, dropped)
 
 
 class Labels(NamedTuple):
-    """The continuation without occlusion, and the rows of windows by reading as a record stores them."""
+    """The continuation without occlusion, the rows of windows by reading as a record stores them, and the
+    continuations without each set of the thought.
+    """
 
     control: Graded
     windows: dict[str, list[list[Any]]]
+    slip: dict[str, Graded]
 
 
 @dataclass(frozen=True)
 class OccludedTrace:
-    """A trace with a correct answer and its windows. body: of its record so far."""
+    """A trace with a correct answer and its windows, or one with a wrong answer and none. body: of its record so far.
+    slip: None where none is registered, or there is none.
+    """
 
     planned: PlannedStudy
     decode: Decoder
@@ -195,6 +233,7 @@ class OccludedTrace:
     windows: tuple[range, ...]
     probes: ArmProbes
     body: dict[str, Any]
+    slip: SlipSets | None = None
 
     @property
     def token_ids(self) -> tuple[int, ...]:
@@ -213,8 +252,9 @@ class OccludedTrace:
 
     @property
     def lanes(self) -> tuple[engine.Lane, ...]:
-        """The lane of the full cache, then one lane for each window."""
-        return (traces.full_cache_lane(), *continuations.dropping_lanes(self.span.event, self.windows))
+        """The lane of the full cache, then one lane for each window and each set of the thought."""
+        dropped = [*self.windows, *(self.slip.dropped.values() if self.slip else ())]
+        return (traces.full_cache_lane(), *continuations.dropping_lanes(self.span.event, dropped))
 
     def request(self, lanes: Iterable[engine.Lane]) -> engine.Request:
         return engine.Request(self.trace.problem.id, self.prompt, tuple(lanes))
@@ -225,19 +265,24 @@ class OccludedTrace:
         """
         control, *dropped = in_lanes
         *padded, _ = refed
-        return Labels(
-            require_graded(control), {"padded": self.window_rows(padded), "dropped": self.window_rows(dropped)}
-        )
+        count = len(self.windows)
+        rows = {"padded": self.window_rows(padded), "dropped": self.window_rows(dropped[:count])}
+        slip = zip(self.slip.dropped if self.slip else (), map(require_graded, dropped[count:]), strict=True)
+        return Labels(require_graded(control), rows, dict(slip))
 
     def explain_unreproduced(self, in_a_lane: Continuation, refed: Continuation) -> str:
         """Return why the answer of the trace is not reproduced; empty if it is."""
         for reading, continuation in (("in a lane", in_a_lane), ("fed anew", refed)):
-            if (graded := require_graded(continuation)).grade != CORRECT:
+            if (graded := require_graded(continuation)).grade != self.trace.graded.grade:
                 return f"with nothing occluded, {reading}, the continuation is graded {graded.grade}"
         return ""
 
     def oracle_probes(self, labels: Labels) -> ArmProbes:
-        """Return the oracle arms, which keep slots by the labels of the registered reading, at every budget."""
+        """Return the oracle arms, which keep slots by the labels of the registered reading, at every budget; none
+        for a trace without windows.
+        """
+        if not self.windows:
+            return ArmProbes([])
         window_rows, event = labels.windows[self.settings.reading], self.span.event
         arms_without_labels = oracle_arms(
             self.planned, self.decode.model.name, self.task, len(self.trace.prompt.context)
@@ -269,22 +314,26 @@ class OccludedTrace:
         signals = layer_statistics.measure_layers(
             self.decode.model, self.token_ids, self.trace.prompt.tokens, self.decode.prefill_chunk
         )
+        signals += self.slip.rows if self.slip else []
         signals += self.probes.score_rows(self.span.tokens)
         values = pack_rows([*(row.values for row in signals), *shares])
-        moved = any(grade != CORRECT for *_, grade in labels.windows[self.settings.reading])
-        state = state_fields("labelled" if moved else "unmoved", "" if moved else UNMOVED)
         body = self.body | {
             "control": labels.control._asdict(),
             "pieces": [self.decode.text([token]) for token in self.token_ids],
-            "windows": labels.windows,
-            "kept": [arm_entry(*outcome) for outcome in outcomes],
             "values": {
                 "sha256": hashlib.sha256(values).hexdigest(),
                 "signals": [[row.name, row.layer] for row in signals],
                 "kept": len(shares),
             },
         }
-        return TraceLine(body | state, values)
+        if self.slip:
+            graded = {name: continuation._asdict() for name, continuation in labels.slip.items()}
+            body |= {"slip": {"answer": self.slip.answer, **graded}}
+        if self.windows:
+            moved = any(grade != CORRECT for *_, grade in labels.windows[self.settings.reading])
+            body |= {"windows": labels.windows, "kept": [arm_entry(*outcome) for outcome in outcomes]}
+            body |= state_fields("labelled" if moved else "unmoved", "" if moved else UNMOVED)
+        return TraceLine(body, values)
 
     def grade_outcome(self, outcome: engine.Outcome | engine.LaneFailure | continuations.Continuation) -> Continuation:
         """Grade a continuation alone: the text before the cut may contain another answer."""
@@ -326,7 +375,8 @@ def occlude_batch(group: Sequence[OccludedTrace]) -> list[TraceLine]:
             continue
         if reason:
             body = trace.body | {"control": labels.control._asdict()}
-            results.append(TraceLine(body | state_fields("unreproduced", reason), b""))
+            state = {} if "state" in body else state_fields("unreproduced", reason)  # a wrong one stays wrong
+            results.append(TraceLine(body | state, b""))
         else:
             results.append(labels)
     reproduced = [(trace, labels) for trace, labels in zip(group, results, strict=True) if isinstance(labels, Labels)]

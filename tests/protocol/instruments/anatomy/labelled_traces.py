@@ -44,6 +44,9 @@ CONTENT: dict[str, Any] = {
 }
 
 
+SLIPPED = {"answer": 2, **{name: {"text": "17", "grade": "correct"} for name in ("bottom", "random", "top")}}
+
+
 class Line(NamedTuple):
     body: dict[str, Any]
     values: bytes  # as they lie on the disk
@@ -91,7 +94,11 @@ def line(model: str, task: str, problem: str, state: str = "labelled", **other: 
         body |= {"attempt": 2, "chosen": "c" * 64}
     if state not in ("labelled", "unmoved"):
         return Line(body | other, b"")
-    values = packed(rows(state == "labelled"))
+    numbers, signals = rows(state == "labelled"), SIGNALS
+    if "slip" in other:  # the eleven tokens of the thought, of which 30 % are three
+        attention = [float("nan")] * PROMPT + [0.0625] * (TOKENS - PROMPT)
+        numbers, signals = [*numbers[:4], attention, *numbers[4:]], [*SIGNALS, ["answer_attention", None]]
+    values = packed(numbers)
     changed = "wrong" if state == "labelled" else "correct"
     grades = ["correct", "correct", changed, "correct"]
     body |= {
@@ -110,7 +117,7 @@ def line(model: str, task: str, problem: str, state: str = "labelled", **other: 
             {"arm": arm, "budget": budget, "slots": slots, "needed": None, "text": "17", "grade": "correct"}
             for arm, budget, slots in KEPT
         ],
-        "values": {"sha256": hashlib.sha256(values).hexdigest(), "signals": SIGNALS, "kept": len(KEPT)},
+        "values": {"sha256": hashlib.sha256(values).hexdigest(), "signals": signals, "kept": len(KEPT)},
     }
     return Line(body | other, values)
 

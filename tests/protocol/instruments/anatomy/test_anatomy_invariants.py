@@ -186,6 +186,49 @@ def test_signals_are_the_models_and_the_scores_those_of_arms_that_evict():
         assert "signals" in broken(lines)
 
 
+def with_slip(change, share="0.3"):
+    """Labelled traces without a thought that was dropped, but for the first two, where it is registered."""
+    content, lines = copy.deepcopy(CONTENT), whole()
+    content["protocol"]["content"]["anatomy"]["slip"] = share
+    for index, state in enumerate(("labelled", "unmoved")):
+        lines[index] = line("tiny", "t", lines[index].body["problem"], state, slip=dict(made.SLIPPED))
+    assert [fields.find_fault(one.body) for one in lines[:2]] == [None] * 2
+    lines[0] = change(lines[0]) or lines[0]
+    return broken(lines, content)
+
+
+def test_slip_is_there_where_it_is_registered_and_what_the_answer_reads_is_a_share():
+    def without(*names):
+        def change(one):
+            for name in names:
+                if name == "slip":
+                    del one.body["slip"]
+                else:
+                    one.body["values"]["signals"] = [*made.SIGNALS, ["key_norm", 7]]
+
+        return change
+
+    def set_to(at, value):
+        def change(one):
+            numbers = list(struct.unpack(f"<{9 * 20}f", zlib.decompress(one.values)))
+            numbers[4 * 20 + at] = value
+            return made.Line(one.body, made.packed([numbers]))
+
+        return change
+
+    assert with_slip(lambda one: None) == []
+    assert "slip" in with_slip(without("slip"))
+    assert "slip" in with_slip(without("signal"))
+    assert with_slip(without("slip", "signal")) == ["slip", "signals"]
+    assert "slip" in with_slip(lambda one: None, "0.01")  # nothing of eleven tokens
+    assert with_slip(set_to(3, 0.125)) == ["answer attention"]  # of the prompt
+    assert with_slip(set_to(12, -0.125)) == ["answer attention"]
+    assert with_slip(set_to(12, 0.5)) == ["answer attention"]  # more than all of it
+    lines = whole()
+    lines[0] = line("tiny", "t", lines[0].body["problem"], slip=dict(made.SLIPPED))
+    assert "slip" in broken(lines)  # and nothing of it is registered
+
+
 def test_order_and_attempts():
     lines = whole()
     assert broken([lines[1], lines[0], *lines[2:]]) == ["order"]
@@ -224,4 +267,5 @@ def test_the_page_lists_every_relation():
 
 
 def test_every_relation_is_broken_above():
-    assert set(NAMES) == {*ABSURD, "order", "attempts", "signals", "rounding", "shares", "oracle", "position"}
+    others = {"order", "attempts", "signals", "rounding", "shares", "oracle", "position", "slip", "answer attention"}
+    assert set(NAMES) == {*ABSURD, *others}

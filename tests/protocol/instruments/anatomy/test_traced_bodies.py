@@ -12,6 +12,7 @@ from transformers import AutoModelForCausalLM, DynamicCache
 from policies import BudgetError, Calibrated, Statistics, View, get
 from policies.epikv import Epiphany, preserving_policy
 from policies.signals import AttentionSums, HiddenChange, Keys, Trace
+from protocol.instruments.anatomy import fields
 from protocol.instruments.anatomy.run import trace_record
 from protocol.instruments.anatomy.run.arm_probes import Arm
 from protocol.instruments.anatomy.windows import needed_labels
@@ -22,6 +23,7 @@ from protocol.tasks import held_out_guard, prompting
 from protocol.workspace.planned_study import PlannedStudy
 
 PROBLEM = "chain/09/012"
+HEAD = {"registration": "a" * 64, "attempt": 1, "half": "choose", "time": "2026-11-28T10:00:00+00:00"}
 SET = '{ "scoring.band_a" = [0], "scoring.band_b" = [1], "scoring.depth" = 2 }'
 PROTOCOL = """
 title = "Traces"
@@ -76,7 +78,7 @@ def planned(**changes):
 
 def settings(**changes):
     own = {"window": 16, "stride": 8, "reading": "dropped", "occlude": "reasoning", "boundary": "\\boxed{"}
-    own |= {"tail": None, "cut": Decimal("0.5"), "new_tokens": 96}
+    own |= {"tail": None, "cut": Decimal("0.5"), "new_tokens": 96, "slip": None}
     return SimpleNamespace(**{**own, **changes})
 
 
@@ -279,6 +281,45 @@ def test_a_trace_that_no_occlusion_changes_is_unmoved_and_keeps_its_windows(mode
     assert state == "unmoved"
     assert {row[3] for row in made.body["windows"]["dropped"]} == {"correct"}
     assert made.body["values"]["kept"] == len(made.body["kept"])
+
+
+def test_a_wrong_answer_is_asked_again_without_what_it_reads_least(model, monkeypatch):
+    """Whatever it says is graded wrong, so that nothing is labelled; by hand, its answer without the lowest 30 %."""
+    real = trace_record.traces.make_grader
+    monkeypatch.setattr(
+        trace_record.traces, "make_grader", lambda *of: lambda text: real(*of)(text)._replace(grade="wrong")
+    )
+    state, reason, made = states(model, cut=Decimal(1), new_tokens=6, slip=Decimal("0.3"))
+    assert (state, reason) == ("wrong", "graded wrong with its whole cache")
+    assert fields.find_fault(made.body | HEAD) is None
+    assert not {"windows", "kept"} & made.body.keys()
+    assert made.body["values"]["kept"] == 0
+    n, prompt = made.body["tokens"], made.body["prompt_tokens"]
+    values = np.frombuffer(zlib.decompress(made.values), "<f4").reshape(-1, n)
+    attention = values[made.body["values"]["signals"].index(["answer_attention", None])]
+    thought = range(prompt, n - 1)
+    ranked = sorted(thought, key=lambda at: attention[at])
+    count = int(0.3 * len(thought))
+    for name, dropped in (("bottom", ranked[:count]), ("top", ranked[-count:])):
+        kept = [at for at in range(n - 1) if at not in dropped]
+        ids = [model.tokenizer.convert_tokens_to_ids(piece) for piece in made.body["pieces"]]
+        cache, places = DynamicCache(config=model.network.config), [*kept, n - 1]
+        model.network(torch.tensor([ids[:-1]]), past_key_values=cache)
+        for layer in cache.layers:
+            layer.keys, layer.values = layer.keys[:, :, kept], layer.values[:, :, kept]
+        said = model.network.generate(
+            torch.tensor([[ids[at] for at in places]]),
+            past_key_values=cache,
+            position_ids=torch.tensor([places]),
+            do_sample=False,
+            max_new_tokens=6,
+            pad_token_id=0,
+            eos_token_id=sorted(model.stop_ids),
+        )[0, len(places) :].tolist()
+        text = model.tokenizer.decode([token for token in said if token not in model.stop_ids])
+        assert made.body["slip"][name] == {"text": text, "grade": "wrong"}
+    assert made.body["slip"]["bottom"]["text"] != made.body["slip"]["top"]["text"]
+    assert "slip" not in states(model, cut=Decimal(1))[2].body
 
 
 def test_a_layer_that_is_not_there_fails_its_arm_alone(model, monkeypatch):
