@@ -140,7 +140,7 @@ TASKS = Registry[Task](
         # some tenth; and needles, two-hop and three-hop questions in prompts of 150 to 400 tokens.
         "programs": loader(PROGRAMS, "executed", (10, 12, 14, 16, 18), repetitions=76, calibration=40, chance="0.14"),
         # Eight lines alone: short enough to be answered eight times each, and equally long.
-        "programs-8": loader(PROGRAMS, "executed", (8,), repetitions=270, calibration=0, chance="0.14"),
+        "programs-8": loader(PROGRAMS, "executed", (8,), repetitions=340, calibration=0, chance="0.14"),
         "facts": loader(PROGRAMS, "looked-up", (1, 2, 3), repetitions=125, calibration=40, chance="0.1"),
         # 300 functions of two arguments, whose lines stand in any order; the answer is Python, graded by running it.
         "functions": loader(PROGRAMS, "written", (4, 6, 8, 10, 12), repetitions=60, calibration=20, chance="0"),

@@ -219,7 +219,7 @@ def test_slip_is_there_where_it_is_registered_and_what_the_answer_reads_is_a_sha
     assert with_slip(lambda one: None) == []
     assert "slip" in with_slip(without("slip"))
     assert "slip" in with_slip(without("signal"))
-    assert with_slip(without("slip", "signal")) == ["slip", "signals"]
+    assert sorted(with_slip(without("slip", "signal"))) == ["signals", "slip"]
     assert "slip" in with_slip(lambda one: None, "0.01")  # nothing of eleven tokens
     assert with_slip(set_to(3, 0.125)) == ["answer attention"]  # of the prompt
     assert with_slip(set_to(12, -0.125)) == ["answer attention"]

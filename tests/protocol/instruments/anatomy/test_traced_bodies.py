@@ -284,12 +284,12 @@ def test_a_trace_that_no_occlusion_changes_is_unmoved_and_keeps_its_windows(mode
 
 
 def test_a_wrong_answer_is_asked_again_without_what_it_reads_least(model, monkeypatch):
-    """Whatever it says is graded wrong, so that nothing is labelled; by hand, its answer without the lowest 30 %."""
+    """Whatever it says is graded wrong, so that nothing is labelled; by hand, its answer without either half."""
     real = trace_record.traces.make_grader
     monkeypatch.setattr(
         trace_record.traces, "make_grader", lambda *of: lambda text: real(*of)(text)._replace(grade="wrong")
     )
-    state, reason, made = states(model, cut=Decimal(1), new_tokens=6, slip=Decimal("0.3"))
+    state, reason, made = states(model, cut=Decimal(1), new_tokens=6, slip=Decimal("0.5"))
     assert (state, reason) == ("wrong", "graded wrong with its whole cache")
     assert fields.find_fault(made.body | HEAD) is None
     assert not {"windows", "kept"} & made.body.keys()
@@ -299,7 +299,7 @@ def test_a_wrong_answer_is_asked_again_without_what_it_reads_least(model, monkey
     attention = values[made.body["values"]["signals"].index(["answer_attention", None])]
     thought = range(prompt, n - 1)
     ranked = sorted(thought, key=lambda at: attention[at])
-    count = int(0.3 * len(thought))
+    count = len(thought) // 2
     for name, dropped in (("bottom", ranked[:count]), ("top", ranked[-count:])):
         kept = [at for at in range(n - 1) if at not in dropped]
         ids = [model.tokenizer.convert_tokens_to_ids(piece) for piece in made.body["pieces"]]
