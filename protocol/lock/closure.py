@@ -15,7 +15,7 @@ from protocol.formats.refusals import BadInput
 from protocol.lock import installed_files
 
 PACKAGES = ("policies", "protocol", "splits", "analysis", "figures")
-_LIBRARY = "kv_prereg"  # calls the commands of the others: nothing that makes a number imports it
+LIBRARY = "kv_prereg"  # calls the commands of the others: nothing that makes a number imports it
 # Files that Python imports, and data files that code reads from its own folder.
 _SUFFIXES = (".py", ".cpp", ".json", ".html", ".css", ".js", ".pyc", ".so", ".pyd")
 
@@ -31,7 +31,7 @@ def sources(root: Path) -> dict[str, str]:
 
 def environment() -> dict[str, Any]:
     """Describe the interpreter, the machine and the digests of everything installed (`installed_files`)."""
-    packages = installed_files.scan_packages((*PACKAGES, _LIBRARY))
+    packages = installed_files.scan_packages((*PACKAGES, LIBRARY))
     return {
         "python": platform.python_version(),
         "implementation": platform.python_implementation(),

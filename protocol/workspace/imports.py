@@ -67,7 +67,7 @@ def uncovered_mappings(finders: Iterable[Any]) -> Iterator[str]:
         module = sys.modules.get(getattr(finder, "__module__", ""))
         mapping = getattr(module, "MAPPING", None)
         for name, location in mapping.items() if isinstance(mapping, Mapping) else ():
-            if name.partition(".")[0] not in closure.PACKAGES and not _is_covered(str(location)):
+            if name.partition(".")[0] not in (*closure.PACKAGES, closure.LIBRARY) and not _is_covered(str(location)):
                 yield str(location)
 
 

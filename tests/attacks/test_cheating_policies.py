@@ -450,7 +450,8 @@ def undone():
             vars(owner).get("hidden") is None or delattr(owner, "hidden")
         statistics.mean = mean
 
-    owners = (torch, torch.Tensor, policies.selection, sampling, slots.Pool, own_code.Confinement)
+    selection = policies.selection, policies.selection.TopK
+    owners = (torch, torch.Tensor, *selection, sampling, slots.Pool, own_code.Confinement)
     before = [dict(vars(owner)) for owner in owners]
     yield
     for owner, names in zip(owners, before, strict=True):
