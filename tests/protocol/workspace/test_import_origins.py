@@ -69,7 +69,8 @@ def np_folder() -> str:
 
 def test_an_editable_install_of_another_project_is_found_and_our_own_is_not(tmp_path, monkeypatch):
     module = ModuleType("finder_of_an_editable_install")
-    module.MAPPING = {"protocol": "/anywhere/protocol", "kvtricks": str(tmp_path / "kvtricks")}
+    ours = {name: f"/anywhere/{name}" for name in ("protocol", "kv_prereg")}
+    module.MAPPING = ours | {"kvtricks": str(tmp_path / "kvtricks")}
     monkeypatch.setitem(sys.modules, module.__name__, module)
     finder = type("Finder", (), {"__module__": module.__name__})
     assert [*imports.uncovered_mappings([finder])] == [str(tmp_path / "kvtricks")]
