@@ -7,6 +7,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -186,8 +187,10 @@ def test_an_altered_bundle_is_refused_and_leaves_nothing(study, temporary, monke
     monkeypatch.setattr(os, "execve", lambda *given: pytest.fail("was run"))
     monkeypatch.setattr(locked_tree.imports, "refuse_uncovered", lambda: None)
     path = study.folder / "sources.zip"
+    with zipfile.ZipFile(path) as bundle:
+        largest = max(bundle.infolist(), key=lambda member: member.compress_size)
     data = bytearray(path.read_bytes())
-    data[len(data) // 2] ^= 1
+    data[largest.header_offset + 30 + len(largest.filename) + largest.compress_size // 2] ^= 1  # of what it holds
     path.write_bytes(data)
     with pytest.raises(Tampered, match=r"sources\.zip"):
         locked_tree.enter(study.registration, "protocol.confirm")
