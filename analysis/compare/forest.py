@@ -1,8 +1,10 @@
 """A forest plot of the contrasts of a comparison, labelled as exploratory; deterministic for the same data."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from matplotlib import style
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
@@ -34,20 +36,11 @@ def draw_ranks(comparison: Comparison) -> Figure:
     """
     rows = comparison.rank_list
     labels = [_shorten(f"{row.task}  {row.arm}  {100 * row.score:.1f} %".strip()) for row in rows]
-    height, width = FRAME + ROW * len(rows), 5.2 + 0.075 * max(map(len, labels))
-    figure = Figure(figsize=(width, height))
-    axes = figure.add_axes((1 - 4.9 / width, 0.75 / height, 4.6 / width, ROW * len(rows) / height))
+    subtitle = f"max-t of all pairs; all ranks together at {100 * (1 - comparison.alpha):g} %"
+    figure, axes = _make_page(labels, "rank by mean score", comparison.label, subtitle)
     for index, row in enumerate(rows):
         axes.plot((row.first, row.last), (index, index), "o-", color=INK, markersize=4, gid=f"rank-{index}")
-    axes.set_ylim(len(rows) - 0.5, -0.5)
-    axes.set_yticks(range(len(rows)), labels)
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-    axes.set_xlabel("rank by mean score")
-    axes.spines[["top", "right", "left"]].set_visible(False)
-    axes.tick_params(axis="y", length=0)
-    figure.text(0.12 / width, 1 - 0.12 / height, comparison.label, va="top", weight="bold", color=INK)
-    subtitle = f"max-t of all pairs; all ranks together at {100 * (1 - comparison.alpha):g} %"
-    figure.text(0.12 / width, 1 - 0.34 / height, subtitle, va="top", color=PALE)
     return figure
 
 
@@ -59,10 +52,8 @@ def draw_forest(comparison: Comparison) -> Figure:
     labels = [
         _shorten(f"{contrast.task}  {contrast.subject} \N{MINUS SIGN} {contrast.against}".strip()) for contrast in rows
     ]
-    height = FRAME + ROW * len(rows)
-    width = 5.2 + 0.075 * max(map(len, labels))
-    figure = Figure(figsize=(width, height))
-    axes = figure.add_axes((1 - 4.9 / width, 0.75 / height, 4.6 / width, ROW * len(rows) / height))
+    subtitle = f"{comparison.method}; thick: 95 %, thin: together at {100 * (1 - comparison.alpha):g} %"
+    figure, axes = _make_page(labels, "difference of mean scores, percentage points", comparison.label, subtitle)
     for index, contrast in enumerate(rows):
         axes.plot(
             (100 * contrast.low_simultaneous, 100 * contrast.high_simultaneous),
@@ -76,15 +67,22 @@ def draw_forest(comparison: Comparison) -> Figure:
         )
         axes.plot(100 * contrast.difference, index, "o", color=INK, markersize=6, gid=f"point-{index}")
     axes.axvline(0, color=PALE, linewidth=0.8, zorder=0)
-    axes.set_ylim(len(rows) - 0.5, -0.5)
-    axes.set_yticks(range(len(rows)), labels)
-    axes.set_xlabel("difference of mean scores, percentage points")
+    return figure
+
+
+def _make_page(labels: Sequence[str], quantity: str, title: str, subtitle: str) -> tuple[Figure, Axes]:
+    """Return a page with a row for each label, the first on top, and no row drawn."""
+    height, width = FRAME + ROW * len(labels), 5.2 + 0.075 * max(map(len, labels))
+    figure = Figure(figsize=(width, height))
+    axes = figure.add_axes((1 - 4.9 / width, 0.75 / height, 4.6 / width, ROW * len(labels) / height))
+    axes.set_ylim(len(labels) - 0.5, -0.5)
+    axes.set_yticks(range(len(labels)), labels)
+    axes.set_xlabel(quantity)
     axes.spines[["top", "right", "left"]].set_visible(False)
     axes.tick_params(axis="y", length=0)
-    figure.text(0.12 / width, 1 - 0.12 / height, comparison.label, va="top", weight="bold", color=INK)
-    subtitle = f"{comparison.method}; thick: 95 %, thin: together at {100 * (1 - comparison.alpha):g} %"
+    figure.text(0.12 / width, 1 - 0.12 / height, title, va="top", weight="bold", color=INK)
     figure.text(0.12 / width, 1 - 0.34 / height, subtitle, va="top", color=PALE)
-    return figure
+    return figure, axes
 
 
 def _shorten(label: str) -> str:

@@ -164,11 +164,10 @@ def compare_family(
     memories = [_match_memory(pairing, arms, study.lock, level) for pairing in pairings]
     is_family_method, look = METHODS[decision["method"]].family, _read_look(study)
 
-    def estimate_family(pairings: Sequence[Pairing]) -> list[PairingEstimate]:
-        estimates = [
-            _estimate(pairing, first + index, decision, level, look, of_memory)
-            for index, (pairing, of_memory) in enumerate(zip(pairings, memories, strict=True))
-        ]
+    def estimate(index: int, pairing: Pairing) -> Estimate | None:
+        return _estimate(pairing, first + index, decision, level, look, memories[index])
+
+    def adjust_family(pairings: Sequence[Pairing], estimates: Sequence[Estimate | None]) -> list[PairingEstimate]:
         p = list(map(_nominal_p, estimates))
         family = list(map(PairingEstimate, pairings, estimates, multiplicity.adjust(p).bonferroni if corrected else p))
         if not (is_family_method and corrected):
@@ -176,14 +175,18 @@ def compare_family(
         times, seed = draws_and_seed(decision)
         return _apply_max_t(family, np.random.default_rng([seed, first]), times, alpha)
 
-    family = estimate_family(pairings)
-    if any(of_memory is not None and of_memory.neighbour is not None for of_memory in memories):
-        others = [
-            pairing if of_memory is None or of_memory.neighbour is None else of_memory.neighbour.pairing
-            for pairing, of_memory in zip(pairings, memories, strict=True)
-        ]
+    estimates = list(itertools.starmap(estimate, enumerate(pairings)))
+    family = adjust_family(pairings, estimates)
+    neighbours = {
+        index: of_memory.neighbour.pairing
+        for index, of_memory in enumerate(memories)
+        if of_memory is not None and of_memory.neighbour is not None
+    }
+    if neighbours:
         margin = float(decision.get("margin", 0))
-        against = estimate_family(others)
+        others = [neighbours.get(index, pairing) for index, pairing in enumerate(pairings)]
+        beside = {index: estimate(index, pairing) for index, pairing in neighbours.items()}
+        against = adjust_family(others, [beside.get(index, own) for index, own in enumerate(estimates)])
         family = [member.hold_against(other, margin) for member, other in zip(family, against, strict=True)]
     p = [_nominal_p(member.estimate) for member in family]
     holm = multiplicity.adjust(p).holm if corrected else p
