@@ -152,13 +152,7 @@ def body(registration: str, arm: str, problem: str, *, phase: str = "confirm", t
     return {
         "registration": registration,
         "phase": phase,
-        "cell": {
-            "model": "tiny",
-            "task": "toy",
-            "budget": "full" if arm == "full" else "0.5",
-            "arm": arm,
-            "seed": 0,
-        },
+        "cell": {"model": "tiny", "task": "toy", "budget": "full" if arm == "full" else "0.5", "arm": arm, "seed": 0},
         "problem": problem,
         "state": "ok",
         "reason": "",

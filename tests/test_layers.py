@@ -283,10 +283,7 @@ def tree(root: Path, files: Mapping[str, str]) -> Path:
         ("protocol/tasks/bad.py", "from .. import run"),
         ("protocol/run/bad.py", "import analysis.judge"),
         ("protocol/helper.py", "from protocol import confirm"),
-        (
-            "protocol/formats/bad.py",
-            'import importlib\nx = importlib.import_module("protocol.engine")',
-        ),
+        ("protocol/formats/bad.py", 'import importlib\nx = importlib.import_module("protocol.engine")'),
         ("policies/bad.py", 'from importlib import import_module as load\nx = load("protocol.engine")'),
         ("policies/bad.py", 'x = __import__("protocol.engine")'),
         ("policies/bad.py", 'x = loader("protocol.engine:decode")'),

@@ -324,11 +324,7 @@ def test_equality_without_any_difference_follows_the_rule_of_three(tmp_path, pro
 
 @pytest.mark.parametrize(
     "wrong",
-    [
-        {"arm": "h2o", "says": "equal"},
-        {"arm": "h2o", "says": "same"},
-        {"arm": "h2o", "says": "worse", "margin": "0.1"},
-    ],
+    [{"arm": "h2o", "says": "equal"}, {"arm": "h2o", "says": "same"}, {"arm": "h2o", "says": "worse", "margin": "0.1"}],
 )
 def test_a_claim_that_says_something_else_is_refused(tmp_path, wrong):
     folder = finished(tmp_path / "s", content("h2o", claims={"odd": wrong}), 10, right())
@@ -457,10 +453,7 @@ def test_claims_of_a_screening_are_called_that(tmp_path, capsys):
 
 def test_a_claim_about_scores_in_clusters_is_tested_on_clusters(tmp_path):
     """Every problem five times in its cluster: what is said of it is what 60 problems say."""
-    says = {
-        "one": {"arm": "plain", "says": "worse"},
-        "two": {"arm": "plain", "says": "same", "margin": "0.2"},
-    }
+    says = {"one": {"arm": "plain", "says": "worse"}, "two": {"arm": "plain", "says": "same", "margin": "0.2"}}
     arms = content("plain", claims=says) | {}
     arms["decision"]["method"] = "t"
 

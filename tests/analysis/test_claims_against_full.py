@@ -86,8 +86,7 @@ def test_the_same_as_the_full_cache_is_a_margin(tmp_path, problems, expected):
 
 
 @pytest.mark.parametrize(
-    ("slots", "outcome"),
-    [(501.0, "supported"), (503.0, "undecided"), (512.0, "undecided"), (600.0, "undecided")],
+    ("slots", "outcome"), [(501.0, "supported"), (503.0, "undecided"), (512.0, "undecided"), (600.0, "undecided")]
 )
 def test_an_arm_that_does_not_hold_less_is_undecided(tmp_path, slots, outcome):
     # The full cache holds 512, which is 2.2 % more than 501 and 1.8 % more than 503; 2 % is the tolerance.
@@ -109,10 +108,7 @@ def test_a_lane_of_the_full_cache_without_a_grade_opens_every_budget_of_its_task
         return study.FAILED if failed else right(lanes(12), lane)
 
     (one,) = judge_claims(finished(tmp_path, written(against_full("h2o")), change))["claims"]
-    assert {(cell.task, cell.why) for cell in one["cells"]} == {
-        ("needle", ""),
-        ("chain", "lanes without a grade"),
-    }
+    assert {(cell.task, cell.why) for cell in one["cells"]} == {("needle", ""), ("chain", "lanes without a grade")}
     assert (one["outcome"], one["p"]) == ("undecided", 1)
 
 

@@ -187,11 +187,7 @@ def test_one_model_is_seen(tmp_path):
 
 @pytest.mark.parametrize(
     ("other", "signs", "verdict"),
-    [
-        ({"crystal": 30}, "agree", "not seen"),
-        ({"h2o": 30}, "oppose", "seen"),
-        ({"h2o": 1}, "open", "cannot tell"),
-    ],
+    [({"crystal": 30}, "agree", "not seen"), ({"h2o": 30}, "oppose", "seen"), ({"h2o": 1}, "open", "cannot tell")],
 )
 def test_a_sign_transfers_where_both_intervals_exclude_zero(tmp_path, other, signs, verdict):
     written = content("h2o")

@@ -240,12 +240,7 @@ def test_an_answer_that_nobody_could_verify_in_time_is_not_correct_and_not_missi
 
 
 @pytest.mark.parametrize(
-    ("change", "ended"),
-    [
-        (None, "not run"),
-        (study.FAILED, "failed"),
-        ({"grade": "error"}, "error"),
-    ],
+    ("change", "ended"), [(None, "not run"), (study.FAILED, "failed"), ({"grade": "error"}, "error")]
 )
 def test_one_lane_without_a_grade_is_inconclusive_and_named(tmp_path, change, ended):
     judged = judge(write(tmp_path, except_for(LANE, change)))
@@ -396,10 +391,7 @@ def test_probe_records_are_not_judged(tmp_path, judged):
         ({"problem": "p099", "tokens": "many"}, r"97: tokens: 'many' is not a finite"),
         ({"problem": "p099", "tokens": 10**400}, "97: an integer beyond 2"),
         ({"problem": "p099", "cache": study.cache(1) | {"peak": "inf"}}, r"97: peak_slots: 'inf' is not a"),
-        (
-            {"problem": "p099", "cache": study.cache(1) | {"prefill_end": "-inf"}},
-            r"97: prefill_end: '-inf' is",
-        ),
+        ({"problem": "p099", "cache": study.cache(1) | {"prefill_end": "-inf"}}, r"97: prefill_end: '-inf' is"),
         ({"problem": "p099", "cache": study.cache(1) | {"peak_bytes": "nan"}}, r"97: peak_bytes: 'nan' is"),
     ],
 )

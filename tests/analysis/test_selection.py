@@ -64,13 +64,7 @@ def test_candidates_with_other_cells_are_refused():
 
 # ---------------------------------------------------------------- from records
 
-SWEEP = {
-    "name": "best",
-    "candidates": ["light", "heavy"],
-    "baseline": "base",
-    "seeds": [5, 6],
-    "tolerance": "0.005",
-}
+SWEEP = {"name": "best", "candidates": ["light", "heavy"], "baseline": "base", "seeds": [5, 6], "tolerance": "0.005"}
 # arm, budget -> problems solved by both seeds, of four; heavy at 128 also p3 with seed 6 alone
 SOLVED = {
     ("base", "64"): {0},

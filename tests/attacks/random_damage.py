@@ -4,20 +4,7 @@ import copy
 import random
 from typing import Any
 
-TEXTS = [
-    "",
-    "\x1b[2J",
-    "\u202e\u2028",
-    "../../..",
-    "nan",
-    "-1",
-    "full",
-    "0" * 300,
-    "x" * 5000,
-    "\x00",
-    "{}",
-    "é",
-]
+TEXTS = ["", "\x1b[2J", "\u202e\u2028", "../../..", "nan", "-1", "full", "0" * 300, "x" * 5000, "\x00", "{}", "é"]
 VALUES = [None, True, False, -1, 0, 1, 2**53 - 1, [], {}, [[]], [None], {"": ""}, {"verdict": None}, *TEXTS]
 
 

@@ -45,9 +45,7 @@ def a_later_release_locked_it(rewrite):
 def an_unknown_setting_hides_behind_a_later_release(rewrite):
     """Nobody here can know the setting, so that its promises are the author's."""
     registered(
-        rewrite,
-        'policy = "crystal-token-level"',
-        'policy = "crystal-token-level", set = { "protect.new" = 4 }',
+        rewrite, 'policy = "crystal-token-level"', 'policy = "crystal-token-level", set = { "protect.new" = 4 }'
     )["arms"]["crystal"]["set"] = {"protect.new": 4}
     rewrite.lock["release"] = "9.9.9"
     rewrite.lock["policies"]["crystal"]["protect.new"] = "4"
@@ -58,9 +56,7 @@ def an_unknown_setting_hides_behind_a_later_release(rewrite):
 def an_arm_sets_what_its_settings_have_otherwise(rewrite):
     """The arm ran as it was registered."""
     registered(
-        rewrite,
-        'policy = "crystal-token-level"',
-        'policy = "crystal-token-level", set = { "protect.recent" = 4 }',
+        rewrite, 'policy = "crystal-token-level"', 'policy = "crystal-token-level", set = { "protect.recent" = 4 }'
     )["arms"]["crystal"]["set"] = {"protect.recent": 4}
     rewrite.lock["policies"]["crystal"]["protect.recent"] = "8"
 

@@ -72,11 +72,7 @@ def an_embedded_model_ran(rewrite):
     was = rewrite.content["models"][0]
     registered(rewrite, was, "chain-llama")["models"] = ["chain-llama"]
     relabelled(rewrite, lambda cell: cell.update(model="chain-llama"))
-    for part in (
-        rewrite.lock["weights"],
-        rewrite.lock["batch"]["lanes"],
-        rewrite.lock["checks"]["same_kept"]["on"],
-    ):
+    for part in (rewrite.lock["weights"], rewrite.lock["batch"]["lanes"], rewrite.lock["checks"]["same_kept"]["on"]):
         part["chain-llama"] = part.pop(was)
 
 

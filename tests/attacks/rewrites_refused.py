@@ -55,13 +55,7 @@ def an_arm_hides_behind_one_that_nobody_has(rewrite):
 
 def amending(rewrite: Rewrite, **other: object) -> None:
     """The lock amends one that is not here, of which nothing had been seen, in the way that `other` says."""
-    seen = {
-        "probe": {"attempts": 0, "records": 0},
-        "selection": False,
-        "claim": False,
-        "records": 0,
-        "verdict": None,
-    }
+    seen = {"probe": {"attempts": 0, "records": 0}, "selection": False, "claim": False, "records": 0, "verdict": None}
     changed = [{"path": "protocol/decision/alpha", "was": "0.01", "is": "0.05"}]
     about = {"name": "gone", "lock": "0" * 64, "reason": "why", "diff": changed, "after_claim": False}
     rewrite.lock["amends"] = about | {"seen": seen} | other

@@ -115,11 +115,7 @@ STOPPED = {
         "changed the threads of the process",
     ),
     "calls C": ("import ctypes", "ctypes.CDLL(None)", "asked for ctypes.dlopen"),
-    "builds the problems again": (
-        "",
-        "import protocol.tasks.dataset",
-        "asked for import protocol.tasks.dataset",
-    ),
+    "builds the problems again": ("", "import protocol.tasks.dataset", "asked for import protocol.tasks.dataset"),
     "grades by itself": ("", "import protocol.grading.contains", "asked for import protocol.grading.contains"),
     "writes into the environment": ("", "os.environ['KV'] = '1'", "asked for os.putenv"),
     "counts its calls": ("calls = [0]", "calls[0] += 1", "keeps something between events, in"),
@@ -135,11 +131,7 @@ STOPPED = {
         "box.calls = getattr(box, 'calls', 0) + 1",
         "keeps something between events, in",
     ),
-    "counts by an iterator": (
-        "import itertools\nticks = itertools.count()",
-        "next(ticks)",
-        "holds a count in",
-    ),
+    "counts by an iterator": ("import itertools\nticks = itertools.count()", "next(ticks)", "holds a count in"),
     "keeps a shadow cache": ("shadow = {}", "shadow[len(shadow)] = slots", "keeps something between events, in"),
     "keeps it in a default argument": (
         "def box(cache=[]):\n    return cache",
@@ -188,11 +180,7 @@ STOPPED = {
         "real = torch.softmax\n        torch.softmax = lambda *a, **k: real(*a, **k)",
         "changed torch.softmax",
     ),
-    "replaces a method of tensors": (
-        "",
-        "torch.Tensor.softmax = lambda *a, **k: 0",
-        "changed torch.Tensor.softmax",
-    ),
+    "replaces a method of tensors": ("", "torch.Tensor.softmax = lambda *a, **k: 0", "changed torch.Tensor.softmax"),
     "replaces the sampler": (
         "import protocol.engine.sampling as s",
         "s.is_usable = lambda logits: True",
@@ -243,11 +231,7 @@ STOPPED = {
         "place.untyped_storage()[0] = (place.untyped_storage()[0] + 1) % 9",
         KEEPS,
     ),
-    "writes behind a view of an array": (
-        "import numpy as np\nplace = np.zeros(8)[:0]",
-        "place.base[0] += 1",
-        KEEPS,
-    ),
+    "writes behind a view of an array": ("import numpy as np\nplace = np.zeros(8)[:0]", "place.base[0] += 1", KEEPS),
     "writes far into a long array": ("import array\nplace = array.array('q', [0] * 9999)", "place[9998] += 1", KEEPS),
     "keeps it in a property": (
         "cache = []\nclass Box:\n    at = property(lambda self, cache=cache: cache)\ndel cache",
@@ -260,11 +244,7 @@ STOPPED = {
         KEEPS,
     ),
     "keeps it in a bound method": ("place = [].append", "place(1)", KEEPS),
-    "keeps it in a partial": (
-        "from functools import partial\nplace = partial(list.append, [])",
-        "place(1)",
-        KEEPS,
-    ),
+    "keeps it in a partial": ("from functools import partial\nplace = partial(list.append, [])", "place(1)", KEEPS),
     "keeps it behind a weak reference": (
         "import weakref\nclass Box:\n    pass\nplace = weakref.ref(torch.Box if hasattr(torch, 'Box') else Box)",
         "place().calls = getattr(place(), 'calls', 0) + 1",
@@ -278,11 +258,7 @@ STOPPED = {
         KEEPS,
     ),
     "counts by a random stream": ("import random\nplace = random.Random(0)", "place.random()", KEEPS),
-    "counts by a stream of torch": (
-        "place = torch.Generator()",
-        "torch.rand(1, generator=place)",
-        KEEPS,
-    ),
+    "counts by a stream of torch": ("place = torch.Generator()", "torch.rand(1, generator=place)", KEEPS),
     "counts in a generator": ("def box():\n    yield from range(9)\nplace = box()", "next(place)", "holds a generator"),
     "counts in a digest": ("import hashlib\nplace = hashlib.sha256()", "place.update(b'1')", "holds a HASH"),
     "keeps it in a lock": ("import threading\nplace = threading.Lock()", "place.acquire(False)", "holds a lock"),
@@ -291,11 +267,7 @@ STOPPED = {
         "place.grad_fn.metadata['cache'] = slots",
         "holds a tensor with a graph",
     ),
-    "hides it in another module": (
-        "import statistics",
-        "statistics.hidden = slots",
-        "changed statistics.hidden",
-    ),
+    "hides it in another module": ("import statistics", "statistics.hidden = slots", "changed statistics.hidden"),
     "hides it in a class of another module": (
         "import statistics",
         "statistics.NormalDist.hidden = slots",
@@ -315,11 +287,7 @@ STOPPED = {
     # Settings of the process, which the engine's arithmetic reads too.
     "sets the default dtype": ("", "torch.set_default_dtype(torch.float64)", "changed the default dtype"),
     "sets the threads of torch": ("", "torch.set_num_threads(torch.get_num_threads() + 1)", "changed the settings"),
-    "allows what is not deterministic": (
-        "",
-        "torch.use_deterministic_algorithms(True, warn_only=True)",
-        "changed ",
-    ),
+    "allows what is not deterministic": ("", "torch.use_deterministic_algorithms(True, warn_only=True)", "changed "),
     "leaves memory unfilled": (
         "import torch.utils.deterministic as d",
         "d.fill_uninitialized_memory = False",
@@ -341,21 +309,9 @@ STOPPED = {
         "asked for os.listdir with a text of its own class, Path",
     ),
     "scores by code without a file": ("", "exec('1')", "asked for compile"),
-    "scores by code of a file that it names": (
-        "",
-        "compile('1', torch.__file__, 'exec')",
-        "asked for compile",
-    ),
-    "renames its code": (
-        "",
-        "(lambda: 1).__code__.replace(co_filename=torch.__file__)",
-        "asked for code.__new__",
-    ),
-    "reads the frame of a generator": (
-        "",
-        "g = (1 for _ in [1]); g.gi_frame",
-        "asked for object.__getattr__ gi_frame",
-    ),
+    "scores by code of a file that it names": ("", "compile('1', torch.__file__, 'exec')", "asked for compile"),
+    "renames its code": ("", "(lambda: 1).__code__.replace(co_filename=torch.__file__)", "asked for code.__new__"),
+    "reads the frame of a generator": ("", "g = (1 for _ in [1]); g.gi_frame", "asked for object.__getattr__ gi_frame"),
     "reads frames by logging": ("import logging", "logging.currentframe()", "asked for sys._getframe"),
     "reads frames by the threads": ("", "sys._current_frames()", "asked for sys._current_frames"),
     "adds a hook of its own": ("", "sys.addaudithook(lambda *a: None)", "asked for sys.addaudithook"),

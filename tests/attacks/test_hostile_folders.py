@@ -192,11 +192,7 @@ def test_an_audit_names_what_is_no_plain_file_and_does_not_wait_for_it(folder, t
 
 @pytest.mark.parametrize(
     ("place", "kind"),
-    sampled(
-        ["ledger.jsonl", "records/shard-0.jsonl", "records/trajectories", "verdict.json"],
-        ["link", "pipe"],
-        of=2,
-    ),
+    sampled(["ledger.jsonl", "records/shard-0.jsonl", "records/trajectories", "verdict.json"], ["link", "pipe"], of=2),
 )
 def test_no_command_follows_a_link_or_waits_for_a_pipe(folder, tmp_path, place, kind):
     (tmp_path / "outside").mkdir()

@@ -99,10 +99,7 @@ def test_sixty_thousand_seeds_times_as_many_budgets_are_counted_and_not_made(tin
     folder = studies.write(
         tmp_path,
         tiny_model,
-        {
-            "seeds = [0]": f"seeds = {list(range(60_000))}",
-            "budgets = [0.8]": f"budgets = {list(range(100, 60_100))}",
-        },
+        {"seeds = [0]": f"seeds = {list(range(60_000))}", "budgets = [0.8]": f"budgets = {list(range(100, 60_100))}"},
     )
     design = toml_reader.parse_unchecked((folder / "protocol.toml").read_bytes(), "protocol.toml")
     with pytest.raises(BadInput, match="28,800,000,000 cells, over 100,000"):

@@ -55,13 +55,7 @@ def bad_lanes_failed(rewrite):
     for lane in rewrite.of("random"):
         if lane.body["grade"] == "wrong":
             lane.body |= {"state": "failed", "reason": "out of memory", "text": "", "tokens": 0, "stop": None}
-            lane.body |= {
-                "answer": None,
-                "grade": None,
-                "grade_reason": "",
-                "cache": None,
-                "trajectory": None,
-            }
+            lane.body |= {"answer": None, "grade": None, "grade_reason": "", "cache": None, "trajectory": None}
             del lane.body["batch"]["joined"], lane.costs["decode_seconds"]
             lane.trajectory = None
 

@@ -34,10 +34,7 @@ def test_blocks_and_the_plain_reading_find_the_same_edges_of_synthetic_attention
     drawn = crystal.synthetic(300, torch.device("cpu"))
     wide = drawn._replace(**{name: getattr(drawn, name).double() for name in ("queries", "keys", "values")})
     settings = CoAttention(chunk=128)
-    ours, plain = (
-        crystal.streamed(wide, settings, "cpu")[1],
-        crystal.materialised(wide, settings, "stable")[1],
-    )
+    ours, plain = (crystal.streamed(wide, settings, "cpu")[1], crystal.materialised(wide, settings, "stable")[1])
     assert crystal.apart(ours, plain, 300) == 0
     assert 0 < int((ours.i // 128 == ours.j // 128).sum()) < len(ours.i), "edges of both kinds"
     fewer = crystal.materialised(wide, CoAttention(chunk=128, intra_k=7), "stable")[1]

@@ -54,8 +54,7 @@ def test_growth_is_the_slope_between_logarithms():
 
 
 @pytest.mark.parametrize(
-    ("calibrated", "first", "q_stats"),
-    [((), False, False), (("text",), True, False), (("traces",), False, True)],
+    ("calibrated", "first", "q_stats"), [((), False, False), (("text",), True, False), (("traces",), False, True)]
 )
 def test_a_policy_whose_statistics_the_model_lacks_is_left_out(calibrated, first, q_stats):
     network = SimpleNamespace(config=SimpleNamespace(num_hidden_layers=4))

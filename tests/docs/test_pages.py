@@ -23,17 +23,7 @@ WIDE_TABLES = {
     "protocol/embedded/programs-qwen3/README.md",
 }
 AS_PRINTED = {"docs/machines.md"}  # in fences, what a command prints
-ROOMS = (
-    "protocol",
-    "policies",
-    "splits",
-    "analysis",
-    "figures",
-    "benchmarks",
-    "tests",
-    "docs",
-    "registrations",
-)
+ROOMS = ("protocol", "policies", "splits", "analysis", "figures", "benchmarks", "tests", "docs", "registrations")
 YOURS = re.compile(
     r"mine|brain|yours|<|\*|sums|sizes|halves|small_values|everywhere|lengths"
 )  # what a reader is to make

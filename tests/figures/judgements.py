@@ -12,17 +12,7 @@ FIVE: dict[str, tuple[Any, ...]] = {
     "lacache": ("-0.093750", "-0.145833", "-0.041667", "-0.900000", "0.800000", "0.001", False, True, True),
     "streaming": (None,) * 6 + (False, False, False),
 }
-NAMES = (
-    "difference",
-    "low",
-    "high",
-    "low_simultaneous",
-    "high_simultaneous",
-    "p",
-    "better",
-    "worse",
-    "matched",
-)
+NAMES = ("difference", "low", "high", "low_simultaneous", "high_simultaneous", "p", "better", "worse", "matched")
 
 
 def contrast(against: str, *values: Any, **place: Any) -> dict[str, Any]:
@@ -36,13 +26,7 @@ def contrast(against: str, *values: Any, **place: Any) -> dict[str, Any]:
 def arm(name: str, **values: Any) -> dict[str, Any]:
     row = {"model": "tiny", "task": "needle-512", "budget": "full" if name == "full" else "0.5", "arm": name}
     row |= {"n": 96, "accuracy": "0.812500", "mean_slots": "256.125000", "peak_slots": "262.000000"}
-    row |= {
-        "mean_bytes": "1000.000000",
-        "mean_tokens": "7.104167",
-        "no_answer": 2,
-        "truncated": 1,
-        "failed": 0,
-    }
+    row |= {"mean_bytes": "1000.000000", "mean_tokens": "7.104167", "no_answer": 2, "truncated": 1, "failed": 0}
     return row | values
 
 

@@ -12,13 +12,7 @@ import reports
 from figures import forest, report, settings_map, study, table
 from protocol.formats.vocabulary import RERUN_SUFFIX
 
-COMMANDS = {
-    "forest": forest,
-    "study": study,
-    "report": report,
-    "settings_map": settings_map,
-    "table": table,
-}
+COMMANDS = {"forest": forest, "study": study, "report": report, "settings_map": settings_map, "table": table}
 
 
 def python(*arguments: object) -> subprocess.CompletedProcess:

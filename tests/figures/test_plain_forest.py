@@ -55,12 +55,7 @@ def test_the_rows_of_a_shipped_study_stand_in_its_order():
         "chain-llama chain 128 1d_div against 1d",
     ]
     told = [line.rpartition("  ")[2].replace(MINUS, "-") for line in lines[:-1]]
-    assert told == [
-        "-1.5 [-4.8, +1.6]",
-        "+0.5 [-1.7, +2.8]",
-        "+3.6 [+0.3, +7.0]",
-        "+1.4 [-0.8, +3.7]",
-    ]
+    assert told == ["-1.5 [-4.8, +1.6]", "+0.5 [-1.7, +2.8]", "+3.6 [+0.3, +7.0]", "+1.4 [-0.8, +3.7]"]
 
 
 def test_nothing_estimated_and_nothing_at_all_are_said():

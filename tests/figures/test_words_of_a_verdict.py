@@ -80,11 +80,7 @@ def test_every_word_has_an_exit_status_and_is_counted_by_the_index(word):
 def test_the_index_counts_those_confirmed_for_one_model_alone():
     entries = [
         report_index.Entry(name, "judged", "", verdict=word, is_single_model=alone)
-        for name, word, alone in (
-            ("a", "CONFIRMED", True),
-            ("b", "CONFIRMED", False),
-            ("c", "SCREENED", True),
-        )
+        for name, word, alone in (("a", "CONFIRMED", True), ("b", "CONFIRMED", False), ("c", "SCREENED", True))
     ]
     text = report_index.render_index(entries)
     assert "3 registered, 3 judged: 2 CONFIRMED (1 for one model alone)" in text

@@ -79,10 +79,7 @@ def ours(model: Tiny, policy: Policy, text: Tensor, budget: int) -> list[list[in
 
 @pytest.mark.parametrize("seed", range(6))
 def test_keys_of_one_layer_are_left_by_blocks_as_block_press_leaves_them(seed):
-    model, text = (
-        tiny(1, seed, torch.float64),
-        torch.randint(97, (N,), generator=torch.Generator().manual_seed(seed)),
-    )
+    model, text = (tiny(1, seed, torch.float64), torch.randint(97, (N,), generator=torch.Generator().manual_seed(seed)))
     block, budget = (5, 10), (20, 30)
     block, budget = block[seed % 2], budget[seed // 2 % 2]
     press = kvpress.BlockPress(kvpress.KeyDiffPress(1 - (budget + 0.5) / N), block_size=block)
@@ -112,17 +109,10 @@ class Silent:
 @pytest.mark.parametrize("seed", range(6))
 def test_a_text_of_one_chunk_is_left_as_kvzip_press_leaves_it(seed):
     # The press cannot make its mask in float64.
-    model, text = (
-        tiny(3, seed, torch.float32),
-        torch.randint(97, (N,), generator=torch.Generator().manual_seed(seed)),
-    )
+    model, text = (tiny(3, seed, torch.float32), torch.randint(97, (N,), generator=torch.Generator().manual_seed(seed)))
     budget = (15, 24, 40)[seed % 3]
     press = kvpress.KVzipPress(1 - (budget - 0.01) / N)
-    press._context_ids, press._suffix_ids, press._cache = (
-        text[None],
-        Silent().encode(""),
-        transformers.DynamicCache(),
-    )
+    press._context_ids, press._suffix_ids, press._cache = (text[None], Silent().encode(""), transformers.DynamicCache())
     with torch.no_grad():
         model.network.set_attn_implementation("sdpa")
         model.network(text[None], past_key_values=press._cache)

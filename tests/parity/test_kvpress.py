@@ -114,10 +114,7 @@ def drop(budget: float, n: int) -> float:
 def module(case: Case, layer: int = 0, layers: int = 1) -> Any:
     q_heads, kv_heads = len(case.queries), len(case.keys)
     config = SimpleNamespace(
-        num_attention_heads=q_heads,
-        num_key_value_heads=kv_heads,
-        num_hidden_layers=layers,
-        _attn_implementation="sdpa",
+        num_attention_heads=q_heads, num_key_value_heads=kv_heads, num_hidden_layers=layers, _attn_implementation="sdpa"
     )
     return SimpleNamespace(config=config, head_dim=DIM, layer_idx=layer, q_proj=nn.Identity())
 
@@ -172,22 +169,13 @@ PAIRS: dict[str, tuple[Callable[[Case], Policy], Callable[[Case], Any]]] = {
         lambda case: streaming(sinks=case.window),
         lambda case: kvpress.StreamingLLMPress(drop(case.budget, case.n), n_sink=case.window),
     ),
-    "snapkv": (
-        lambda case: snapkv(case.window, case.kernel),
-        lambda case: snapkv_press(case, case.budget),
-    ),
+    "snapkv": (lambda case: snapkv(case.window, case.kernel), lambda case: snapkv_press(case, case.budget)),
     "tova, last slot protected": (
         lambda case: policies.get("tova", protect=LAST),
         lambda case: kvpress.TOVAPress(drop(case.budget, case.n)),
     ),
-    "knorm": (
-        lambda case: policies.get("knorm"),
-        lambda case: kvpress.KnormPress(drop(case.budget, case.n)),
-    ),
-    "keydiff": (
-        lambda case: policies.get("keydiff"),
-        lambda case: kvpress.KeyDiffPress(drop(case.budget, case.n)),
-    ),
+    "knorm": (lambda case: policies.get("knorm"), lambda case: kvpress.KnormPress(drop(case.budget, case.n))),
+    "keydiff": (lambda case: policies.get("keydiff"), lambda case: kvpress.KeyDiffPress(drop(case.budget, case.n))),
 }
 
 

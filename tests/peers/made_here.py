@@ -19,10 +19,7 @@ from protocol import tasks
 PROBLEMS = 20
 TOKENS = {"long": 130, "short": 90}  # arms of inspect_ai: one model, whose answers are cut sooner or later
 MODEL = "chain-llama"
-POLICIES = {
-    "full": {"model": MODEL},
-    "snapkv": {"model": MODEL, "policy": "snapkv", "budget": 40},
-}
+POLICIES = {"full": {"model": MODEL}, "snapkv": {"model": MODEL, "policy": "snapkv", "budget": 40}}
 EMBEDDED = Path(tasks.__file__).parents[1] / "embedded"
 TASK = """
 task: chain_dev

@@ -42,11 +42,7 @@ def longbench(number, **other):
 ROWS = {  # subset: (rows, texts)
     "qasper": (
         [longbench(1), longbench(2), longbench(3)],
-        [
-            "In Paris.",
-            "<think>Rome or Paris</think>At number 2",
-            "It is, as I said, the town of Paris\n\nParis",
-        ],
+        ["In Paris.", "<think>Rome or Paris</think>At number 2", "It is, as I said, the town of Paris\n\nParis"],
     ),
     "trec": (
         [longbench(n, answers=["Description of a person"], all_classes=CLASSES) for n in range(3)],
@@ -175,13 +171,7 @@ OTHERS = {
     },
     **{
         f"infinitebench_{kind}": (
-            {
-                "id": 0,
-                "context": "a long text",
-                "input": "q",
-                "answer": ["y"],
-                "options": ["x", "y", "z", "w"],
-            },
+            {"id": 0, "context": "a long text", "input": "q", "answer": ["y"], "options": ["x", "y", "z", "w"]},
             "B",
             "1.000000",
         )

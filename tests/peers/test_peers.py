@@ -178,10 +178,7 @@ def model():
         ({"model": "chain-llama", "policy": "snapkv", "budget": "bytes of 64"}, "bytes of 64 is divided by"),
         ({"model": "chain-llama", "policy": "snapkv", "budget": "48 KiB"}, "48 KiB is divided by"),
         ({"model": "chain-llama", "policy": "snapkv", "budget": 40, "set": "window"}, "set: is no object"),
-        (
-            {"model": "chain-llama", "policy": "snapkv", "budget": 40, "set": {"scoring.windo": 8}},
-            "scoring.window",
-        ),
+        ({"model": "chain-llama", "policy": "snapkv", "budget": 40, "set": {"scoring.windo": 8}}, "scoring.window"),
         ({"model": "chain-llama", "query": -1}, "query: -1 is no whole number"),
         ({"model": "chain-llama", "batch_size": "many"}, "batch_size: 'many' is no number of lanes"),
     ],

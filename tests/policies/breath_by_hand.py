@@ -51,13 +51,7 @@ def admitted(state, ids, ends, attention, s):
     new = ids[len(ids) - len(attention[0]) :]
     salient = paper.salience(attention, s["chunk"], s["lowest"], s["highest"], origin)
     found = paper.edges(
-        attention,
-        s["chunk"],
-        s["intra_k"],
-        s["intra_threshold"],
-        s["cross_k"],
-        s["cross_threshold"],
-        origin,
+        attention, s["chunk"], s["intra_k"], s["intra_threshold"], s["cross_k"], s["cross_threshold"], origin
     )
     groups = paper.trunks(new, ends, found, s["merge_threshold"], s["max_trunk"], origin)
     worth = state["worth"] + paper.impact(salient, ids, s["lowest"], s["highest"])

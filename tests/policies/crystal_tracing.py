@@ -35,11 +35,7 @@ class CrystalTrace(NamedTuple):
 
 
 def trace(
-    attention: Tensor,
-    token_ids: Tensor,
-    sentence_ends: Set[int],
-    budget: int,
-    config: CrystalConfig | None = None,
+    attention: Tensor, token_ids: Tensor, sentence_ends: Set[int], budget: int, config: CrystalConfig | None = None
 ) -> CrystalTrace:
     """Run the stages of `crystal` on the first layer's causal attention [head, n, n], with the policy's code.
 

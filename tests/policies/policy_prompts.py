@@ -221,14 +221,7 @@ def asked_of(signal: ExtraPromptSignal, prompt: Prompt, layer: int, block: int) 
 
 
 def rows_of(
-    signal: AttentionSignal,
-    queries: Tensor,
-    keys: Tensor,
-    scale: float,
-    layer: int,
-    first: int,
-    stop: int,
-    total: int,
+    signal: AttentionSignal, queries: Tensor, keys: Tensor, scale: float, layer: int, first: int, stop: int, total: int
 ) -> AttentionRows:
     """Rows first..stop-1 of one layer, as a prefill forms them."""
     logits = attention_logits(queries[:, first:stop], keys[:, :stop], scale, first)

@@ -35,12 +35,7 @@ def plainly(signal, attention, origin=0):
     whole = torch.zeros(len(attention), front + n, front + n, dtype=torch.float64)
     whole[:, front:, front:] = attention
     found = paper.edges(
-        whole.tolist(),
-        signal.chunk,
-        signal.intra_k,
-        signal.intra_threshold,
-        signal.cross_k,
-        signal.cross_threshold,
+        whole.tolist(), signal.chunk, signal.intra_k, signal.intra_threshold, signal.cross_k, signal.cross_threshold
     )
     mass = paper.salience(whole.tolist(), signal.chunk, -1.0, 1e9)[front + origin :]
     return mass, sorted((i - front, j - front, w) for i, j, w in found if max(i, j) >= front + origin)

@@ -288,11 +288,7 @@ def test_d_and_impact_make_a_score_by_the_form_of_the_variant(name, expected):
 
 @pytest.mark.parametrize(
     ("name", "order"),
-    [
-        ("crystal-d-only", (2, 3, 1, 0)),
-        ("crystal-impact-only", (0, 3, 1, 2)),
-        ("crystal-product", (0, 2, 3, 1)),
-    ],
+    [("crystal-d-only", (2, 3, 1, 0)), ("crystal-impact-only", (0, 3, 1, 2)), ("crystal-product", (0, 2, 3, 1))],
 )
 def test_trunks_dissolve_in_the_order_of_the_form(name, order):
     """A trunk of three goes whole: at 9, 6 and 3 slots one more has gone. Ties keep the lower position."""

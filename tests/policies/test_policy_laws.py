@@ -252,8 +252,7 @@ def test_a_budget_below_the_protected_set_is_refused_by_name(name, held):
 
 
 @pytest.mark.parametrize(
-    "name",
-    ["random", "streaming", "scissorhands", "r-kv", "lagkv", "ahakv", "expected-attention", *SNAPKV_WINDOWS],
+    "name", ["random", "streaming", "scissorhands", "r-kv", "lagkv", "ahakv", "expected-attention", *SNAPKV_WINDOWS]
 )
 def test_a_budget_of_the_protected_set_keeps_just_that(name):
     policy = policies.get(name)

@@ -21,10 +21,7 @@ ATTENTION = torch.tensor(
 
 def kept(policy: Policy, budget: int, kv_heads: int) -> list[list[int]]:
     """Kept slots of each KV head: 2 heads are one query head each, 1 head serves both."""
-    signals = {
-        AttentionSums(): (ATTENTION.sum(1),),
-        AttentionSums(window=2): (ATTENTION[:, 4:].sum(1),),
-    }
+    signals = {AttentionSums(): (ATTENTION.sum(1),), AttentionSums(window=2): (ATTENTION[:, 4:].sum(1),)}
     view = View(torch.arange(6), 1, kv_heads, frozenset(), 0, signals)
     return [head.nonzero().flatten().tolist() for head in policy.keep(view, budget)[0]]
 

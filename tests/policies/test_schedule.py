@@ -13,17 +13,12 @@ EXAMPLE = Schedule(interval=32, amplitude=64 / 96, rounds=4)
 
 
 @pytest.mark.parametrize(
-    ("load", "budgets"),
-    [("front", [160, 117, 74, 32]), ("back", [32, 74, 117, 160]), ("inverted", [32, 32, 160, 160])],
+    ("load", "budgets"), [("front", [160, 117, 74, 32]), ("back", [32, 74, 117, 160]), ("inverted", [32, 32, 160, 160])]
 )
 def test_budgets_of_four_rounds_worked_out_by_hand(load, budgets):
     cadence = replace(EXAMPLE, load=load)
     assert [cadence.budget(96, 32 * place) for place in range(4)] == budgets
-    assert [cadence.budget(96, step) for step in (31, 32, 63, 64)] == [
-        budgets[0],
-        *budgets[1:2] * 2,
-        budgets[2],
-    ]
+    assert [cadence.budget(96, step) for step in (31, 32, 63, 64)] == [budgets[0], *budgets[1:2] * 2, budgets[2]]
     assert cadence.budget(96, 100_000) == budgets[-1]
     assert (cadence.smallest_budget(96), cadence.largest_budget(96)) == (32, 160)
     assert cadence.budgets(96) == tuple(budgets)

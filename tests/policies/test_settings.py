@@ -113,11 +113,7 @@ REFUSED = {
     ("crystal", "scoring.breath.scale", 0): "scoring.breath.scale: rate .* scale above 0, not 0.05, 2 and 0",
     ("crystal", "scoring.breath.rate", -1): "scoring.breath.rate: rate and hops must be 0 or more",
     ("crystal", "scoring.breath.hops", -1): "scoring.breath.hops: rate and hops must be 0 or more",
-    (
-        "crystal",
-        "scoring.breath.edge_decay",
-        1.5,
-    ): "breath.edge_decay: edge_decay must be from 0 to 1, not 1.5",
+    ("crystal", "scoring.breath.edge_decay", 1.5): "breath.edge_decay: edge_decay must be from 0 to 1, not 1.5",
     ("crystal", "selection.alpha", -1): "selection.alpha: alpha and min_keep must be 0 or more",
     ("crystal", "selection.min_keep", -1): "selection.min_keep: alpha and min_keep must be 0 or more",
     ("snapkv", "cadence.slack", 1): "cadence.slack: write true or false, not 1",
@@ -169,25 +165,7 @@ def at(policy: object, path: str) -> object:
     return policy
 
 
-HOSTILE = (
-    0,
-    -1,
-    3,
-    2**40,
-    2**40 + 1,
-    -0.5,
-    1e-300,
-    1e300,
-    0.0,
-    2.5,
-    True,
-    False,
-    "?",
-    [],
-    [0],
-    [1, 2],
-    [2**40],
-)
+HOSTILE = (0, -1, 3, 2**40, 2**40 + 1, -0.5, 1e-300, 1e300, 0.0, 2.5, True, False, "?", [], [0], [1, 2], [2**40])
 
 
 def parts():

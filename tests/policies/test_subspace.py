@@ -69,10 +69,7 @@ def test_a_slot_of_128_numbers_and_32_coefficients_is_1_6_times_smaller():
     """So 102 slots fit where 64 did, and 204 where 128 did; of heads of 64 three quarters are left."""
     state, plain = policies.get("subspace").state, policies.get("1d").state
     assert state.slot_bytes(128, 2) == 320
-    assert [budget * plain.slot_bytes(128, 2) // state.slot_bytes(128, 2) for budget in (64, 128)] == [
-        102,
-        204,
-    ]
+    assert [budget * plain.slot_bytes(128, 2) // state.slot_bytes(128, 2) for budget in (64, 128)] == [102, 204]
     assert state.slot_bytes(64, 4) / plain.slot_bytes(64, 4) == 0.75
 
 

@@ -95,10 +95,7 @@ def test_a_span_stands_at_the_member_nearest_to_the_mean_position_of_its_tokens(
         assert merging.targets[0, 0].tolist() == [stands] * 3
         total = sum(weights)
         assert merging.shares[0, 0].tolist() == pytest.approx([weight / total for weight in weights])
-    assert an_event(StaticHybrid(share=1.0), [[1, 1]], 1, stored=[[4, 5]]).retained[0, 0].tolist() == [
-        True,
-        False,
-    ]
+    assert an_event(StaticHybrid(share=1.0), [[1, 1]], 1, stored=[[4, 5]]).retained[0, 0].tolist() == [True, False]
 
 
 def test_cuts_are_as_equal_as_possible_and_in_order():
@@ -261,11 +258,7 @@ def test_bounded_spans_grow_with_age_and_stay_bounded():
     for step in range(6):
         scores = [float(position) for position in stored]  # the latest stay
         event = an_event(
-            BoundedSpans(),
-            [scores],
-            40,
-            stored=[stored] if step else None,
-            weights=[weights] if step else None,
+            BoundedSpans(), [scores], 40, stored=[stored] if step else None, weights=[weights] if step else None
         )
         spans = spans_of(event.merging)
         weights = [sum(weights[slot] for slot in members) for members in spans.values()]
@@ -352,10 +345,7 @@ def test_a_slot_holds_its_number_of_tokens_in_four_bytes():
     ("settings", "said"),
     [
         ({"state.mean": "median"}, "state.mean: write one of uniform, attention, not the text 'median'"),
-        (
-            {"state.share": 0.0},
-            "state.share: share of the slots that hold spans must be above 0 and at most 1",
-        ),
+        ({"state.share": 0.0}, "state.share: share of the slots that hold spans must be above 0 and at most 1"),
         ({"state.share": 1.5}, "at most 1, not 1.5"),
     ],
 )

@@ -35,11 +35,7 @@ STORED = rotated(KEYS, POSITIONS, STATISTICS.frequencies)[None, None]
 
 def test_the_score_of_three_keys_is_the_one_worked_out_by_hand():
     norm = torch.tensor([0.5, 0, 0.707107], dtype=torch.float64)
-    rows = [
-        [0.753902, -0.145500, -0.839072],
-        [-0.059964, -0.069943, -0.089879],
-        [1.472952, 0.120682, 0.273509],
-    ]
+    rows = [[0.753902, -0.145500, -0.839072], [-0.059964, -0.069943, -0.089879], [1.472952, 0.120682, 0.273509]]
     for offset, row in zip((1, 2, 4), torch.tensor(rows, dtype=torch.float64).T, strict=True):
         found = expected_logits(STORED, STATISTICS, 6, (offset,))[0, 0]
         torch.testing.assert_close(found, row + norm, atol=1e-6, rtol=0)

@@ -74,8 +74,7 @@ def test_a_head_is_scored_by_the_slots_that_it_holds():
     for layer in range(2):
         for head, count in enumerate(held[layer]):
             own = Statistics(
-                *(part[layer : layer + 1, 2 * head : 2 * head + 2] for part in statistics[:2]),
-                *statistics[2:],
+                *(part[layer : layer + 1, 2 * head : 2 * head + 2] for part in statistics[:2]), *statistics[2:]
             )
             raw = expected_logits(keys[layer : layer + 1, head : head + 1, :count], own, 400, QueryStatistics().offsets)
             expected = torch.tensor(in_loops(raw[0]), dtype=torch.float64)

@@ -155,10 +155,7 @@ def test_an_amendment_that_a_crash_cut_off_is_completed(amended, entered):
     assert done.returncode == 0, done.stderr
     again = studies.snapshot(amended)
     assert again.keys() == whole.keys()
-    assert {name for name in whole if again[name] != whole[name]} <= {
-        "study/ledger.jsonl",
-        "second/ledger.jsonl",
-    }
+    assert {name for name in whole if again[name] != whole[name]} <= {"study/ledger.jsonl", "second/ledger.jsonl"}
     assert [(each.event, each.body.get("reason")) for each in ledger.read(old)] == [
         ("register", None),
         ("amended", "The seed was mistyped."),
@@ -221,10 +218,7 @@ def test_both_commands_start_without_torch():
     for name in ("protocol.amend", "protocol.withdraw"):
         code = f"import runpy; sys.argv[1:] = ['--help']; runpy.run_module('{name}', run_name='__main__')"
         done = studies.subprocess.run(
-            [studies.sys.executable, "-c", studies.BLOCK_TORCH + code],
-            cwd=studies.ROOT,
-            capture_output=True,
-            text=True,
+            [studies.sys.executable, "-c", studies.BLOCK_TORCH + code], cwd=studies.ROOT, capture_output=True, text=True
         )
         assert done.returncode == 0, done.stderr
         assert "Exit status" in done.stdout

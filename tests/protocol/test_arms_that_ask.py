@@ -78,11 +78,7 @@ def test_arms_of_one_study_ask_what_their_policies_say():
 @pytest.mark.parametrize(
     ("old", "new", "refused"),
     [
-        (
-            "[gate]",
-            "[exclude]\nprompt_tokens_above = 90\n[gate]",
-            "exclude: leaves problems out by the length",
-        ),
+        ("[gate]", "[exclude]\nprompt_tokens_above = 90\n[gate]", "exclude: leaves problems out by the length"),
         ("interval = 4\n", "", r"arms.pins.policy: pins lines of the answer, while which no event fires"),
         (
             "interval = 4\n",

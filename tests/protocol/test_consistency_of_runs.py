@@ -82,21 +82,11 @@ SETTINGS = {
             'preserve = { prompt = false, recent = "min(128, K/4)" }'
         },
     ),
-    "pinned": (
-        CARRIED,
-        {"threads = 1": 'threads = 1\ninterval = 2\nprompt = "pinned"\nproblems_per_batch = 2'},
-    ),
+    "pinned": (CARRIED, {"threads = 1": 'threads = 1\ninterval = 2\nprompt = "pinned"\nproblems_per_batch = 2'}),
 }
 
 
-KINDS = [
-    "h2o",
-    "ada-snapkv",
-    "pyramidkv",
-    "chunkkv",
-    "crystal-over-budget",
-    "random",
-]  # of shapes and of counts
+KINDS = ["h2o", "ada-snapkv", "pyramidkv", "chunkkv", "crystal-over-budget", "random"]  # of shapes and of counts
 
 
 def sensible(tmp_path, model, setting, budget, arms, problems):

@@ -217,9 +217,7 @@ def test_excluded_problems_are_not_measured_and_a_rehearsal_measures_its_own(fin
         for record in records.read_records(finished / "probe")
     }
     limit = sorted(lengths.values())[len(lengths) // 2]
-    excluding = SHARE | {
-        "[gate]": f"[exclude]\nprompt_tokens_above = {limit}\n[gate]",
-    }
+    excluding = SHARE | {"[gate]": f"[exclude]\nprompt_tokens_above = {limit}\n[gate]"}
     folder = studies.write(tmp_path / "registrations" / "short", tiny_model, excluding)
     done = studies.here("rehearse", folder, "--problems", "8", "--tokens", "2", "--json")
     assert done.returncode == 0, done.stderr

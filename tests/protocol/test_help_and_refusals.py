@@ -72,9 +72,7 @@ def test_help_says_what_a_command_does_and_with_what_it_exits(name):
 
 @pytest.mark.parametrize("name", OF_A_REGISTRATION)
 @pytest.mark.parametrize(
-    "wrong",
-    ["nowhere", "empty", "file", "loop", "x" * 300],
-    ids=["nowhere", "empty", "file", "loop", "too long"],
+    "wrong", ["nowhere", "empty", "file", "loop", "x" * 300], ids=["nowhere", "empty", "file", "loop", "too long"]
 )
 def test_what_is_no_registration_is_refused_in_one_line_and_left_alone(tmp_path, name, wrong):
     (tmp_path / "empty").mkdir()

@@ -20,11 +20,7 @@ from protocol.formats.refusals import BadInput, Tampered
 pytestmark = pytest.mark.usefixtures("same_environment")
 
 FIELDS = 'missing = "inconclusive"\nlooks = [4, 8, 12]\nspending = "pocock"'
-CHANGES = {
-    **studies.ONE_TASK,
-    'missing = "inconclusive"': FIELDS,
-    "threads = 1": "threads = 1\nproblems_per_batch = 3",
-}
+CHANGES = {**studies.ONE_TASK, 'missing = "inconclusive"': FIELDS, "threads = 1": "threads = 1\nproblems_per_batch = 3"}
 
 
 @pytest.fixture(scope="module")
@@ -102,10 +98,7 @@ def test_killed_between_look_and_block_it_goes_on_alike(registered, finished, tm
             entered(*arguments)
         raise KeyboardInterrupt
 
-    with (
-        mock.patch.object(confirm, "_ask_judge", return_value="go on"),
-        mock.patch.object(looks, "enter", killed),
-    ):
+    with mock.patch.object(confirm, "_ask_judge", return_value="go on"), mock.patch.object(looks, "enter", killed):
         assert studies.here("confirm", folder).returncode == 130
     with mock.patch.object(confirm, "_ask_judge", return_value="go on"):
         assert studies.here("confirm", folder).returncode == 11

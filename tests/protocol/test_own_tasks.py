@@ -176,11 +176,7 @@ def test_what_a_lock_says_of_a_task_of_lm_eval_is_derived_without_lm_eval(table,
     content["data"]["theirs"] = studies.closure.files.sha256(study / "data.jsonl")
     opened = Registration.with_lock(study, lock.Lock(content, "0" * 64))
     first = item["confirm"][0]
-    for edited in (
-        item,
-        {**item, "confirm": item["confirm"][1:]},
-        {**item, kind: {**item[kind], first: "alone"}},
-    ):
+    for edited in (item, {**item, "confirm": item["confirm"][1:]}, {**item, kind: {**item[kind], first: "alone"}}):
         opened.lock.content["items"]["theirs"] = edited
         found = verify_problems._item_of_task(
             opened, table, fields := verify_problems.ProblemFields({}, {}, {}, [], [], [])
@@ -197,10 +193,7 @@ def test_the_same_problem_in_another_file_under_another_id_was_opened_before(stu
     held = set(studies.content(study / "lock.json")["items"]["questions"]["confirm"])
     renamed = [{**row, "id": f"other-{row['id']}", "answer": "7", "cluster": "one"} for row in rows]
     fresh = [{**row, "question": f"{row['question']} Say it twice."} for row in rows]
-    for name, own, due in (
-        ("renamed", renamed, {f"other-{item}" for item in held}),
-        ("fresh", fresh, set()),
-    ):
+    for name, own, due in (("renamed", renamed, {f"other-{item}" for item in held}), ("fresh", fresh, set())):
         folder = written(tmp_path / "registrations" / name, tiny_model, own)
         _, protocol = read_protocol(folder)
         items = frozen_problems.freeze_items(PlannedStudy(protocol, tmp_path, folder=folder))
@@ -251,10 +244,7 @@ def test_a_file_that_cannot_be_read_asked_or_graded_is_refused_and_nothing_is_wr
         assert studies.snapshot(folder) == before
 
 
-TWO = {
-    **CHANGES,
-    'name = "needle-256"\n': 'file = "other.jsonl"\ngrader = "exact"\nchance = 0\n',
-}
+TWO = {**CHANGES, 'name = "needle-256"\n': 'file = "other.jsonl"\ngrader = "exact"\nchance = 0\n'}
 
 
 @pytest.mark.parametrize(

@@ -62,10 +62,7 @@ def refused(status, said, *arguments, tree=None, folder):
             "has no token </think> and none that begins with \\boxed, so that nothing ends its thinking;",
         ),
         ({"draws = 10000": "draws = 1000", '"sign-flip"': '"bootstrap"'}, "decision.draws: 1000 draws"),
-        (
-            {'"sign-flip"': '"bootstrap"', '["random", "streaming"]': '["random"]'},
-            "decision.method: bootstrap at",
-        ),
+        ({'"sign-flip"': '"bootstrap"', '["random", "streaming"]': '["random"]'}, "decision.method: bootstrap at"),
     ],
 )
 def test_register_refuses_by_field(tmp_path, tiny_model, changes, said):

@@ -50,12 +50,7 @@ def test_a_locking_that_was_cut_off_is_completed(locked, tmp_path, left):
 
 def test_the_lock_covers_code_split_weights_and_environment(locked):
     lock = studies.content(locked / "lock.json")
-    code = {
-        "policies/crystal/trunks.py",
-        "analysis/rules/superior.py",
-        "protocol/run/runner.py",
-        "figures/forest.py",
-    }
+    code = {"policies/crystal/trunks.py", "analysis/rules/superior.py", "protocol/run/runner.py", "figures/forest.py"}
     assert code <= set(lock["sources"])
     assert "splits/needle-256.json" in lock["sources"]
     (weights,) = lock["weights"].values()
@@ -114,11 +109,7 @@ def test_killed_at_random_moments_and_resumed_seals_the_same_outcome(locked, con
 def test_batches_with_refill_and_events_are_resumed_whole(tiny_model, tmp_path):
     """Three problems a batch, five lanes at once, prompts in chunks, events while decoding."""
     settings = "threads = 1\nproblems_per_batch = 3\nlanes_per_batch = 5\nprefill_chunk = 100\ninterval = 8"
-    changes = {
-        **studies.ONE_TASK,
-        "threads = 1": settings,
-        'policy = "crystal-token-level"': 'policy = "h2o"',
-    }
+    changes = {**studies.ONE_TASK, "threads = 1": settings, 'policy = "crystal-token-level"': 'policy = "h2o"'}
     once = studies.write(tmp_path / "registrations" / "once", tiny_model, changes)
     assert studies.here("register", once).returncode == 0
     lock = studies.content(once / "lock.json")

@@ -121,11 +121,7 @@ def test_a_sealed_study_is_judged_next(shelf):
     folder = registered(shelf)
     toy.confirm(folder)
     found = one(folder)
-    assert (found["state"], found["records"], found["next"]) == (
-        "sealed",
-        6,
-        f"kv-prereg confirm {folder}",
-    )
+    assert (found["state"], found["records"], found["next"]) == ("sealed", 6, f"kv-prereg confirm {folder}")
     assert "sealed, not judged; 1 attempt; " in said(folder)
     assert said(folder).endswith("\n1 registered, 0 judged; 1 claimed, unfinished\n")
 
@@ -212,11 +208,7 @@ def test_an_amended_study_leads_to_its_amendment(shelf):
     assert [each["after_claim"] for each in found.values()] == [False, True, False]
     assert found["first"]["amended"] == lock.read(second).digest
     assert found["first"]["next"] == f"kv-prereg status {second}"
-    assert found["third"]["amends"] == {
-        "name": "second",
-        "lock": lock.read(second).digest,
-        "after_claim": True,
-    }
+    assert found["third"]["amends"] == {"name": "second", "lock": lock.read(second).digest, "after_claim": True}
     text = said(shelf)
     assert "amends first, before any claim" in text
     assert "amends second, after a claim, so DEVIATED whatever the rule says" in text

@@ -219,18 +219,7 @@ def titled(text: str) -> tuple[str, str]:
     return TITLE, f"title = {json.dumps(text, ensure_ascii=False)}"
 
 
-PLACEHOLDERS = [
-    "TODO",
-    "todo: ask",
-    "FIXME",
-    "XXX",
-    "TBD",
-    "???",
-    "...",
-    "…",
-    "<your title>",
-    "A study of ___",
-]
+PLACEHOLDERS = ["TODO", "todo: ask", "FIXME", "XXX", "TBD", "???", "...", "…", "<your title>", "A study of ___"]
 # What a person may get wrong in protocol.toml beside plan/test_refused_protocols.py: the text replaced, by what,
 # and the place that is named.
 WRONG = {

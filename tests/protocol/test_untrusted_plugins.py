@@ -114,8 +114,7 @@ def test_a_policy_that_fails_everywhere_is_refused_at_registration_and_nothing_i
 
 
 @pytest.mark.parametrize(
-    ("raised", "becomes"),
-    [(KeyError("x"), ValueError), (RuntimeError("y"), ValueError), (MemoryError(), MemoryError)],
+    ("raised", "becomes"), [(KeyError("x"), ValueError), (RuntimeError("y"), ValueError), (MemoryError(), MemoryError)]
 )
 def test_whatever_a_policy_raises_fails_its_lane_but_for_what_the_machine_lacks(raised, becomes):
     def evict(view, budget):

@@ -100,18 +100,10 @@ def test_a_good_file_is_read(tmp_path):
         ('title = "means"', 'titel = "means"', "table[0].titel: unknown key"),
         ('holds = "', 'hold = "', "claim[0].hold: unknown key"),
         ('where = "Table 1"\n', "", "claim[0].where: is missing"),
-        (
-            "[[claim]]",
-            '[[claim]]\ncarried = "1 < 2"\ncannot = "no"',
-            "claim[0].cannot: stands beside carried",
-        ),
+        ("[[claim]]", '[[claim]]\ncarried = "1 < 2"\ncannot = "no"', "claim[0].cannot: stands beside carried"),
         ('link = "unknown"', 'link = "unknown"\nyear = 2026', "source.year: unknown key"),
         ('link = "unknown"', 'link = "unknown"\n[names]\nx = 3', "names.x: 3"),
-        (
-            "[[claim]]",
-            '[[equation]]\nid = "e"\nwhere = "1"\nprinted = "e"\n[[claim]]',
-            "equation[0].form: is missing",
-        ),
+        ("[[claim]]", '[[equation]]\nid = "e"\nwhere = "1"\nprinted = "e"\n[[claim]]', "equation[0].form: is missing"),
         (
             "[[claim]]",
             '[[equation]]\nid = "e"\nwhere = "1"\nprinted = "e"\nform = "1"\nlevel = "x"\n[[claim]]',

@@ -190,14 +190,8 @@ def test_lengths_of_ruler_that_were_not_run_are_no_answers(tmp_path, capsys):
         (lambda log: log["samples"][1].update(epoch=2), "seed: 1 problems of 'toy' have other seeds"),
         (lambda log: log["samples"][1].update(epoch=None), "sample 2: epoch: is missing"),
         (lambda log: log["samples"].append(log["samples"][1]), "sample 5: id: 'p001' of b was at"),
-        (
-            lambda log: log["samples"][1]["scores"].update(other={"value": 1}),
-            "choose one with --metric: match, other",
-        ),
-        (
-            lambda log: log["samples"][1]["scores"].update(match={"value": "maybe"}),
-            "match: 'maybe' is no number",
-        ),
+        (lambda log: log["samples"][1]["scores"].update(other={"value": 1}), "choose one with --metric: match, other"),
+        (lambda log: log["samples"][1]["scores"].update(match={"value": "maybe"}), "match: 'maybe' is no number"),
         (
             lambda log: log["samples"][1]["scores"].update(match={"value": {"a": 1, "b": 0}}),
             "choose one with --metric: match, match/a, match/b",

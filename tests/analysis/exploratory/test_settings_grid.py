@@ -46,10 +46,7 @@ def test_arms_of_other_parts_and_a_second_arm_of_the_same_settings_stand_beside(
 
 
 def test_two_arms_of_another_make_that_differ_in_two_settings_are_no_second_grid():
-    pair = {
-        "a": OTHER | {"scoring.x": "1", "scoring.y": "1"},
-        "b": OTHER | {"scoring.x": "2", "scoring.y": "2"},
-    }
+    pair = {"a": OTHER | {"scoring.x": "1", "scoring.y": "1"}, "b": OTHER | {"scoring.x": "2", "scoring.y": "2"}}
     assert build_grid(pair | arms()).other_arms == ["a", "b"]
 
 

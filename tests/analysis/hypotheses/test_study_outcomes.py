@@ -73,10 +73,7 @@ def test_of_a_sweep_the_winner_is_the_subject_and_the_others_are_in_no_contrast(
     arms = {name: {"policy": name} for name in ("1d", "1d_div", "1d_div-1.0")}
     folder = write(
         tmp_path / "a",
-        [
-            contrast("swept", "1d", difference="-0.010000"),
-            contrast("swept", "1d", model="two", difference="0.010000"),
-        ],
+        [contrast("swept", "1d", difference="-0.010000"), contrast("swept", "1d", model="two", difference="0.010000")],
         arms=arms,
         sweep={"name": "swept", "candidates": ["1d_div", "1d_div-1.0"]},
         selected={"arm": "1d_div", "policy": "1d_div"},
@@ -110,12 +107,7 @@ def test_a_study_that_decides_is_worse_at_matched_memory_and_one_that_does_not_i
     assert told.notes == ("iso-cache underperformance: worse at matched memory in 1 of 2 cells",)
     assert told.modes == ["iso-cache underperformance"]
     for number, (verdict, label) in enumerate(
-        [
-            ("INCONCLUSIVE", ""),
-            ("SCREENED", "screening-grade"),
-            ("DEVIATED", ""),
-            ("REFUTED", "uninformative"),
-        ]
+        [("INCONCLUSIVE", ""), ("SCREENED", "screening-grade"), ("DEVIATED", ""), ("REFUTED", "uninformative")]
     ):
         folder = write(tmp_path / f"b{number}", rows, verdict, label=label)
         assert by_policy(folder)["1d"].notes == ()

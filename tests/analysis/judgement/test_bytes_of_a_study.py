@@ -48,10 +48,7 @@ def test_equal_bytes_match_and_slots_are_told_beside(tmp_path):
     found = judged(tmp_path, {"bytes of 64": 102.4, "bytes of 128": 204.8})
     for row in found["contrasts"]:
         assert (row["matched"], row["cache_ratio"], row["isocache"]["why"]) == (True, "1.000000", "matched")
-        assert (row["memory"]["ratios"]["slots"], row["memory"]["ratios"]["held bytes"]) == (
-            "1.600000",
-            "1.000000",
-        )
+        assert (row["memory"]["ratios"]["slots"], row["memory"]["ratios"]["held bytes"]) == ("1.600000", "1.000000")
     assert told(found, "mean slots by +60.00 %")
     assert not told(found, "Anything at equal memory in")
 

@@ -121,11 +121,7 @@ def test_a_margin_is_narrower_by_what_more_memory_may_have_bought(tmp_path):
 
 def test_where_nothing_shows_a_slope_only_less_memory_wins(tmp_path):
     alone = {"budgets": ("128",), "arms": ("crystal", "snapkv")}
-    for at, held, verdict in (
-        ("more", 1.0001, "INCONCLUSIVE"),
-        ("same", 1, "CONFIRMED"),
-        ("less", 0.999, "CONFIRMED"),
-    ):
+    for at, held, verdict in (("more", 1.0001, "INCONCLUSIVE"), ("same", 1, "CONFIRMED"), ("less", 0.999, "CONFIRMED")):
         found = judged(tmp_path / at, lambda number, held=held: held * LARGE, gained=100, **alone)
         assert found["verdict"] == verdict, at
         assert bool(told(found, "without a full cache")) == (at != "same")

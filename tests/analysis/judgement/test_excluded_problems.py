@@ -39,13 +39,7 @@ LONG_LANE = (*LANE[:5], "p004")
 def test_excluded_problems_are_out_of_every_arm_and_the_verdict_is_given(tmp_path):
     judged = judge(write(tmp_path))
     # Nine problems are left, of which crystal wins eight and loses one to snapkv: p = 20 / 512.
-    assert judged["missing"] == {
-        "rule": "inconclusive",
-        "registered": 96,
-        "lanes": 0,
-        "cells": [],
-        "uneven": [],
-    }
+    assert judged["missing"] == {"rule": "inconclusive", "registered": 96, "lanes": 0, "cells": [], "uneven": []}
     assert [contrast["n"] for contrast in judged["contrasts"]] == [9, 9]
     assert judged["contrasts"][0]["difference"] == f"{7 / 9:.6f}"
     assert judged["contrasts"][0]["p"] == f"{20 / 512:.6f}"
@@ -110,25 +104,10 @@ def test_with_every_problem_excluded_nothing_is_compared_and_it_says_so(tmp_path
     ("lane", "change", "above", "says"),
     [
         (LANE, EXCLUDED, None, r"shard-0.jsonl:\d+: state: 'excluded', but the lock registers no exclusion"),
-        (
-            LANE,
-            EXCLUDED | {"prompt_tokens": 512},
-            600,
-            "'excluded', but 512 prompt tokens are not above the 600",
-        ),
-        (
-            LANE,
-            EXCLUDED | {"prompt_tokens": 600},
-            600,
-            "'excluded', but 600 prompt tokens are not above the 600",
-        ),
+        (LANE, EXCLUDED | {"prompt_tokens": 512}, 600, "'excluded', but 512 prompt tokens are not above the 600"),
+        (LANE, EXCLUDED | {"prompt_tokens": 600}, 600, "'excluded', but 600 prompt tokens are not above the 600"),
         (LANE, {"prompt_tokens": 601}, 600, "'ok', but 601 prompt tokens are above the 600"),
-        (
-            LANE,
-            study.FAILED | {"prompt_tokens": 601},
-            600,
-            "'failed', but 601 prompt tokens are above the 600",
-        ),
+        (LANE, study.FAILED | {"prompt_tokens": 601}, 600, "'failed', but 601 prompt tokens are above the 600"),
         (LANE, {"prompt_tokens": "512"}, 600, "prompt_tokens: '512' is not a whole number"),
         (LANE, EXCLUDED, 600, r"problem=p002: is excluded in some lanes only"),
         (LONG_LANE, {"state": "ok", "prompt_tokens": 512} | study.ordinary("", [*LANE[:5]], ""), 600, ""),

@@ -170,8 +170,7 @@ def test_one_model_or_task_that_fails_is_enough_and_is_named(tmp_path, place, mo
 
 
 @pytest.mark.parametrize(
-    ("right", "passed"),
-    [(94, False), (95, True), (100, True), (107, False), (106, True), (200, False)],
+    ("right", "passed"), [(94, False), (95, True), (100, True), (107, False), (106, True), (200, False)]
 )
 def test_a_published_number_is_reproduced_within_its_margin_or_the_study_is_uninformative(tmp_path, right, passed):
     """0.503 ± 0.03 of 200 is 94.6 to 106.6: a full cache that is much better is another set-up as well."""

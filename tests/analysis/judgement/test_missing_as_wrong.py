@@ -75,12 +75,7 @@ def test_caches_are_compared_where_every_lane_was_measured(tmp_path):
     content = study.content(missing="wrong", memory="slots")
     judged = judge(study.write(tmp_path / "small", content, 12, record))
     one = judged["contrasts"][0]
-    assert (one["cache_ratio"], one["cache_worst"], one["matched"], one["n"]) == (
-        "1.000000",
-        "1.000000",
-        True,
-        12,
-    )
+    assert (one["cache_ratio"], one["cache_worst"], one["matched"], one["n"]) == ("1.000000", "1.000000", True, 12)
     assert one["isocache"]["within"] == "1.000000"
     assert judged["rule_says"] == "CONFIRMED"
 

@@ -105,12 +105,7 @@ def test_an_unmatched_contrast_is_estimated_between_the_fixed_budgets(judged):
 
 def test_a_matched_contrast_is_not_interpolated(judged):
     for row in judged["beside"]["auxiliary"]:
-        assert row["isocache"] == {
-            "ratio": "1.000000",
-            "within": "1.000000",
-            "interpolated": None,
-            "why": "matched",
-        }
+        assert row["isocache"] == {"ratio": "1.000000", "within": "1.000000", "interpolated": None, "why": "matched"}
 
 
 def test_bytes_of_the_policies_own_state_stand_beside_the_slots(judged):

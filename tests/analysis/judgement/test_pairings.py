@@ -8,11 +8,7 @@ from analysis.judgement.contrasts import problem_table
 
 def test_a_table_has_the_problems_as_asked_and_the_seeds_ascending_as_a_pivot_has():
     lanes = pd.DataFrame(
-        {
-            "problem": ["b", "a", "b", "c", "a", "c"],
-            "seed": [5, 2, 2, 5, 5, 2],
-            "correct": [1.0, 2, 3, 4, 5, 6],
-        }
+        {"problem": ["b", "a", "b", "c", "a", "c"], "seed": [5, 2, 2, 5, 5, 2], "correct": [1.0, 2, 3, 4, 5, 6]}
     )
     table = problem_table(lanes, "correct", ["c", "a", "b"])
     assert table.tolist() == [[6, 4], [2, 5], [3, 1]]

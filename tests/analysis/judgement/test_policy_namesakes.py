@@ -21,8 +21,7 @@ def test_every_name_is_one_of_the_catalogue_and_its_docstring_names_the_other_pa
 
 
 @pytest.mark.parametrize(
-    ("name", "definition"),
-    [("chunkkv", "Eq. 6"), ("pyramidkv", "section 4.3"), ("scissorhands", "section 2.2")],
+    ("name", "definition"), [("chunkkv", "Eq. 6"), ("pyramidkv", "section 4.3"), ("scissorhands", "section 2.2")]
 )
 def test_a_study_with_the_policy_says_what_it_is_not(name, definition):
     (said,) = policy_namesakes.describe_namesakes(lock("h2o", name))

@@ -110,9 +110,7 @@ def test_sums_of_scores_that_are_equal_are_a_tie(tmp_path):
 def test_a_verdict_on_scores_counts_every_part_of_one(tmp_path):
     """0.4 more on each of 200 problems, which no count of right answers shows."""
     found = judged(
-        tmp_path,
-        lambda lane: worth(0.5 + 0.4 * (lane[3] == "crystal") + number(lane) / 10_000),
-        problems=200,
+        tmp_path, lambda lane: worth(0.5 + 0.4 * (lane[3] == "crystal") + number(lane) / 10_000), problems=200
     )
     assert (found["verdict"], found["contrasts"][0]["difference"]) == ("CONFIRMED", "0.400000")
 

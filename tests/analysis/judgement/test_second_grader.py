@@ -23,12 +23,7 @@ def test_disagreements_are_counted_by_arm_where_both_graders_gave_a_grade(tmp_pa
         return {"grade_second": "correct" if other else "wrong"}
 
     rows = judged(tmp_path, second)["arms"]
-    assert {row["arm"]: row["disagreements"] for row in rows} == {
-        "full": 0,
-        "crystal": 2,
-        "snapkv": 0,
-        "h2o": 0,
-    }
+    assert {row["arm"]: row["disagreements"] for row in rows} == {"full": 0, "crystal": 2, "snapkv": 0, "h2o": 0}
     seeds = 2
     assert [row["timeouts"] for row in rows] == [seeds] * 4
 

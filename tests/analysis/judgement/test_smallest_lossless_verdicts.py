@@ -29,12 +29,7 @@ def test_the_smallest_lossless_budget_is_found_in_the_records(tmp_path):
     found = judged(tmp_path, {("crystal", "0.125"): 30, ("h2o", "0.25"): 30}, others=["h2o"])
     assert verdict_line.rule_verdict(found) == "CONFIRMED"
     own, other = found["smallest_lossless"]
-    assert (own["arm"], own["smallest"], own["memory"], own["level"]) == (
-        "crystal",
-        "0.25",
-        "0.250000",
-        "0.025000",
-    )
+    assert (own["arm"], own["smallest"], own["memory"], own["level"]) == ("crystal", "0.25", "0.250000", "0.025000")
     # Without a loss in 120 problems: 0.95^120 = 0.0021.
     tested = [(step["budget"], step["passed"], step["p"]) for step in own["steps"]]
     assert tested[:2] == [("0.5", True, "0.002122"), ("0.25", True, "0.002122")]

@@ -132,10 +132,7 @@ def test_arms_share_alpha_and_the_word_is_about_the_subject():
     h2o = [of("160", PASSES, arm="h2o"), of("128", PASSES, arm="h2o")]
     verdict, arms = found([*crystal, *h2o], others=["h2o"])
     assert verdict == CONFIRMED
-    assert arms == [
-        ("crystal", [("160", True), ("128", False)], "160"),
-        ("h2o", [("160", True), ("128", True)], "128"),
-    ]
+    assert arms == [("crystal", [("160", True), ("128", False)], "160"), ("h2o", [("160", True), ("128", True)], "128")]
     assert found(crystal)[1] == [("crystal", [("160", True), ("128", True)], "128")]
     lost = [of("160", LOSES, arm="h2o"), of("128", LOSES, arm="h2o")]
     assert found([*crystal, *lost], others=["h2o"])[0] == CONFIRMED

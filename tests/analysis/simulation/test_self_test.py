@@ -35,10 +35,7 @@ def plan(content: dict[str, Any], problems: int = 14) -> StudyPlan:
 def superior(problems: int = 14, **decision: Any) -> StudyPlan:
     """Crystal against three arms at two budgets: six contrasts, two of which have to be won."""
     content = study.content(**{"against": [*ARMS], "at_least": 2} | decision)
-    content |= {
-        "budgets": ["0.25", "0.5"],
-        "arms": {name: {"policy": name} for name in ("full", "crystal", *ARMS)},
-    }
+    content |= {"budgets": ["0.25", "0.5"], "arms": {name: {"policy": name} for name in ("full", "crystal", *ARMS)}}
     return plan(content, problems)
 
 
@@ -305,10 +302,7 @@ BRANCH_WITHOUT = [
     (branch_without("mixed"), "a primary contrast is lost while another is won: says CONFIRMED"),
     (branch_without("caches"), "a primary contrast that is won has unmatched caches: says CONFIRMED"),
     (branch_without("transfer caches"), "a transfer contrast has unmatched caches: says CONFIRMED"),
-    (
-        branch_without("caches of losses"),
-        "the primary contrasts are lost with unmatched caches: says REF",
-    ),
+    (branch_without("caches of losses"), "the primary contrasts are lost with unmatched caches: says REF"),
 ]
 
 
@@ -398,8 +392,7 @@ def test_a_made_up_study_holds_the_counts_that_were_asked_for():
 
 
 @pytest.mark.parametrize(
-    ("how", "state", "measured"),
-    [("failed", "failed", False), ("not run", NOT_RUN, False), ("no grade", "ok", True)],
+    ("how", "state", "measured"), [("failed", "failed", False), ("not run", NOT_RUN, False), ("no grade", "ok", True)]
 )
 def test_lanes_end_problem_by_problem(how, state, measured):
     made = made_up(superior(), Scenario({}, ended=EndedLanes(4, False, how, 3)))

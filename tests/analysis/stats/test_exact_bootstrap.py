@@ -85,10 +85,7 @@ def test_the_chances_of_sums_are_those_of_a_plain_convolution():
 
 
 def test_no_spread_is_answered_as_by_the_other_methods():
-    for found in (
-        bootstrap.exact(np.zeros((50, 2))),
-        bootstrap.paired(np.zeros((50, 2)), rng=rng()),
-    ):
+    for found in (bootstrap.exact(np.zeros((50, 2))), bootstrap.paired(np.zeros((50, 2)), rng=rng())):
         assert (found.mean, found.p) == (0.0, 1.0)
         assert found.high == pytest.approx(1 - 0.05 ** (1 / 50))
 

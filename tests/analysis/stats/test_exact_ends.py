@@ -34,8 +34,7 @@ def intervals(method: str, cells: list[np.ndarray], known: dict[int, Comparison]
 
 @pytest.mark.parametrize("method", COMPARE)
 @pytest.mark.parametrize(
-    ("gained", "problems", "seeds"),
-    [(0.02, 201, 3), pytest.param(0.01, 299, 1, marks=pytest.mark.soak)],
+    ("gained", "problems", "seeds"), [(0.02, 201, 3), pytest.param(0.01, 299, 1, marks=pytest.mark.soak)]
 )
 def test_a_family_of_intervals_covers_gains_without_a_loss(method, gained, problems, seeds):
     held, known = 0, dict[int, Comparison]()

@@ -46,14 +46,7 @@ def likeliest(counts: list[int], null: float) -> np.ndarray:
 @pytest.mark.parametrize("null", [-0.2, 0.0, 0.05])
 @pytest.mark.parametrize(
     "counts",
-    [
-        [3, 50, 9],
-        [0, 50, 4],
-        [0, 30, 0],
-        [1, 0, 2, 40, 6, 3, 0],
-        [0, 0, 0, 44, 16, 0, 0],
-        [0, 0, 5, 20, 0, 0, 9],
-    ],
+    [[3, 50, 9], [0, 50, 4], [0, 30, 0], [1, 0, 2, 40, 6, 3, 0], [0, 0, 0, 44, 16, 0, 0], [0, 0, 5, 20, 0, 0, 9]],
 )
 def test_the_shares_are_the_likeliest_that_have_the_mean(counts, null):
     (found,) = null_shares(np.array([counts]), null)

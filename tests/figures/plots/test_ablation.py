@@ -115,8 +115,7 @@ def test_a_bar_is_minus_the_judged_difference_and_its_line_the_simultaneous_inte
 
 
 @pytest.mark.parametrize(
-    ("index", "marker", "filled"),
-    [(SNAPKV, "D", True), (LACACHE, "D", True), (H2O, "o", False), (RANDOM, "D", False)],
+    ("index", "marker", "filled"), [(SNAPKV, "D", True), (LACACHE, "D", True), (H2O, "o", False), (RANDOM, "D", False)]
 )
 def test_only_what_passes_with_matched_memory_is_filled(five, index, marker, filled):
     artists = drawing_checks.by_gid(five)
@@ -190,12 +189,7 @@ def test_the_registered_effects_are_printed_and_so_is_that_there_is_none():
 
 def test_the_directions_the_family_and_the_verdict_are_said(five):
     said = drawing_checks.said(five)
-    for words in (
-        "← crystal better",
-        "variant better →",
-        "5 registered contrasts",
-        "passes Bonferroni 0.01.",
-    ):
+    for words in ("← crystal better", "variant better →", "5 registered contrasts", "passes Bonferroni 0.01."):
         assert words in said
     assert "A small study: INCONCLUSIVE" in said
 

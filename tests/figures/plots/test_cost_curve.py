@@ -10,10 +10,7 @@ from figures.plots.cost_curve import cost_curve, decoding_costs
 LOCK = {"protocol": {"content": {"arms": {}}}}
 # Of ten problems, by budget: right answers, tokens of an answer, slots held meanwhile. With the least memory
 # h2o goes on and on.
-RAN = {
-    "crystal": {"64": (8, 100, 60), "32": (6, 100, 30)},
-    "h2o": {"64": (5, 120, 60), "32": (1, 300, 30)},
-}
+RAN = {"crystal": {"64": (8, 100, 60), "32": (6, 100, 30)}, "h2o": {"64": (5, 120, 60), "32": (1, 300, 30)}}
 FULL = (9, 110, 90)
 
 

@@ -87,8 +87,7 @@ def test_the_axis_shows_zero_and_five_points_on_both_sides():
 
 
 @pytest.mark.parametrize(
-    ("index", "marker", "filled"),
-    [(SNAPKV, "D", True), (LACACHE, "D", True), (H2O, "o", False), (RANDOM, "D", False)],
+    ("index", "marker", "filled"), [(SNAPKV, "D", True), (LACACHE, "D", True), (H2O, "o", False), (RANDOM, "D", False)]
 )
 def test_only_what_passes_with_matched_memory_is_a_filled_diamond(five, index, marker, filled):
     (point,) = drawing_checks.by_gid(five)[f"point-{index}"]
@@ -188,10 +187,7 @@ def study(name: str = "1d_div", **changes) -> dict:
         ]
 
     apart = {"family": 2, "alpha": "0.050000", "corrected_alpha": "0.025000"}
-    apart |= {
-        "contrasts": rows(name, "snapkv", HIGHER, APART),
-        "auxiliary": rows("1d", "snapkv", HIGHER, NONE),
-    }
+    apart |= {"contrasts": rows(name, "snapkv", HIGHER, APART), "auxiliary": rows("1d", "snapkv", HIGHER, NONE)}
     registered = rows(name, "1d", HIGHER, LOWER)
     fields = {"rule": "branch", "at_least": None, "branch": {"registered": "A", "symmetric": "B"}} | changes
     return judgements.judgement(registered, **fields, beside=apart)
@@ -213,10 +209,7 @@ def test_every_contrast_is_drawn_where_it_was_judged_in_its_own_panel_on_one_axi
     found = drawing_checks.by_gid(two)
     first, second = two.axes
     assert first.get_xlim() == second.get_xlim()
-    assert [first.get_position().x0, first.get_position().x1] == [
-        second.get_position().x0,
-        second.get_position().x1,
-    ]
+    assert [first.get_position().x0, first.get_position().x1] == [second.get_position().x0, second.get_position().x1]
     assert first.get_position().y0 > second.get_position().y1
     groups = {"": judged["contrasts"], "beside-": judged["beside"]["contrasts"]}
     for name, rows in (groups | {"auxiliary-": judged["beside"]["auxiliary"]}).items():

@@ -74,13 +74,7 @@ def test_a_cell_stands_at_its_two_settings_and_says_its_share(figure):
     assert across == sorted(across)
     assert cell(figure, "0.5", "0.1").get_y() < cell(figure, "0.9", "0.1").get_y(), "rows go down the page"
     said = drawing_checks.said(figure)
-    for text in (
-        "scoring.p",
-        "scoring.decay",
-        "tiny · chain · budget 64",
-        "full cache 90.0 %",
-        "of 10 problems",
-    ):
+    for text in ("scoring.p", "scoring.decay", "tiny · chain · budget 64", "full cache 90.0 %", "of 10 problems"):
         assert text in said
     assert "Not on the map: h2o." in said
 

@@ -141,12 +141,10 @@ CASES = {
         verdict="REFUTED",
     ),
     ("smallest_lossless", "INCONCLUSIVE"): lossless(
-        [("240", False, True, "0.957000", "0.096000", "tiny", "needle-512")],
-        [unsure(**AT), far(**LOWER)],
+        [("240", False, True, "0.957000", "0.096000", "tiny", "needle-512")], [unsure(**AT), far(**LOWER)]
     ),
     ("smallest_lossless", "INCONCLUSIVE", "saves nothing"): lossless(
-        [("240", True, False, "1.000000", "0.010000", "tiny", "needle-512")],
-        [within(**AT) | {"matched": False}],
+        [("240", True, False, "1.000000", "0.010000", "tiny", "needle-512")], [within(**AT) | {"matched": False}]
     ),
 }
 
@@ -201,16 +199,8 @@ AHEAD_UNMATCHED = (*FREE[:6], False, False, False)
             "goes against it, -3.0 points",
             "-40.0",
         ),
-        (
-            superior(JUST_ABOVE, BEHIND, corrected_alpha="0.025000"),
-            "p = 0.025004, above the 0.025",
-            "p = 0.0250,",
-        ),
-        (
-            superior(BEHIND, AHEAD_UNMATCHED),
-            "no contrast with matched memory favours it",
-            "no contrast favours",
-        ),
+        (superior(JUST_ABOVE, BEHIND, corrected_alpha="0.025000"), "p = 0.025004, above the 0.025", "p = 0.0250,"),
+        (superior(BEHIND, AHEAD_UNMATCHED), "no contrast with matched memory favours it", "no contrast favours"),
         (superior(OPEN, AHEAD_UNMATCHED), "the best with matched memory was +3.6", "the best was"),
         (
             lossless(
@@ -223,9 +213,7 @@ AHEAD_UNMATCHED = (*FREE[:6], False, False, False)
         ),
         (
             lossless(
-                [("240", True, True, "0.634000", "0.010000", "tiny", "needle-512")],
-                [within(**AT)],
-                verdict="CONFIRMED",
+                [("240", True, True, "0.634000", "0.010000", "tiny", "needle-512")], [within(**AT)], verdict="CONFIRMED"
             ),
             "at most 64 % of",
             "63 %",

@@ -71,8 +71,7 @@ def test_lines_and_marks_lie_at_their_numbers():
 
 
 @pytest.mark.parametrize(
-    ("rule", "margins"),
-    [("non_inferior", [-5.0]), ("smallest_lossless", [-5.0]), ("equivalent", [-5.0, 5.0])],
+    ("rule", "margins"), [("non_inferior", [-5.0]), ("smallest_lossless", [-5.0]), ("equivalent", [-5.0, 5.0])]
 )
 def test_the_margin_of_a_rule_is_drawn_and_named(rule, margins):
     (row,) = judgements.judgement()["contrasts"][1:2]

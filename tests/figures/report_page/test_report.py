@@ -295,12 +295,7 @@ def test_text_from_files_never_becomes_markup(tmp_path, monkeypatch):
         content["git"] = {"commit": HOSTILE, "differs": [HOSTILE]}
 
     def verdict(content):
-        content["judged"] |= {
-            "title": HOSTILE,
-            "label": HOSTILE,
-            "proves": [HOSTILE],
-            "name": HOSTILE,
-        }
+        content["judged"] |= {"title": HOSTILE, "label": HOSTILE, "proves": [HOSTILE], "name": HOSTILE}
 
     reports.rewrite(folder, lock=lock, verdict=verdict)
     ledger = folder / "ledger.jsonl"

@@ -86,12 +86,7 @@ def badges(page: Element) -> dict[str, tuple[str, ...]]:
 def test_a_verdict_is_told_by_a_word_and_by_a_shape_that_no_other_has():
     words = ["CONFIRMED", "REFUTED", "INCONCLUSIVE", "SCREENED", "DEVIATED"]
     ended = ["withdrawn", "amended", "INVALID"]
-    waiting = {
-        "locked": "not run",
-        "claimed": "unfinished",
-        "sealed": "unfinished",
-        "written": "not registered",
-    }
+    waiting = {"locked": "not run", "claimed": "unfinished", "sealed": "unfinished", "written": "not registered"}
     found = [Entry(word, "judged", "", verdict=word, verdict_text=word) for word in words]
     found += [Entry(state, state, "") for state in (*ended, *waiting)]
     shown = badges(parsed(report_index.render_index(found)))

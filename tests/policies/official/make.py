@@ -148,12 +148,7 @@ def lagkv(checkout: Path) -> dict[str, Callable[[int], tuple[Case, list[list[int
     def keep(seed: int) -> tuple[Case, list[list[int]]]:
         case, share = chunked(seed)
         own, cache = tensors(case), object.__new__(official)
-        parts = {
-            "ratio": share / case.lag,
-            "sink_size": case.sinks,
-            "lag_size": case.lag,
-            "score_v_ratio": 1.0,
-        }
+        parts = {"ratio": share / case.lag, "sink_size": case.sinks, "lag_size": case.lag, "score_v_ratio": 1.0}
         vars(cache).update(parts, key_cache=[own.keys[None].clone()], _compressed_len=[case.sinks])
         cache.value_cache = [own.values[None].clone()]
         # What was kept is told by the keys, which are all different: values are scored here too.

@@ -19,13 +19,7 @@ SHAPES = {
 
 def hybrid(family: str, dtype: torch.dtype = torch.float64, **changes) -> TinyModel:
     """Four layers, a window of 12 tokens; the sinks of gpt-oss are large enough to be missed."""
-    settings = {
-        "num_hidden_layers": 4,
-        "sliding_window": WINDOW,
-        "pad_token_id": 0,
-        **SHAPES[family],
-        **changes,
-    }
+    settings = {"num_hidden_layers": 4, "sliding_window": WINDOW, "pad_token_id": 0, **SHAPES[family], **changes}
     if family == "GptOss":
         settings |= {"num_experts_per_tok": 1}
     else:

@@ -7,20 +7,7 @@ import torch
 from plain_forward import History, plain_forward
 from sampled import sampled
 from test_run_types import shapes_of_forwards, told
-from tiny_networks import (
-    FAMILIES,
-    LAYERS,
-    Adaptive,
-    Noise,
-    all_kept,
-    answer,
-    drawn,
-    lane,
-    noted,
-    outside,
-    tiny,
-    words,
-)
+from tiny_networks import FAMILIES, LAYERS, Adaptive, Noise, all_kept, answer, drawn, lane, noted, outside, tiny, words
 
 import policies
 from policies import Blockwise, Cadence, Protect
@@ -52,10 +39,7 @@ class Question:
 @pytest.mark.parametrize(
     ("family", "routing", "cadence"),
     sampled(
-        FAMILIES,
-        [None, Adaptive()],
-        [Cadence(interval=4), Blockwise(block=9), Blockwise(block=9, interval=4)],
-        of=6,
+        FAMILIES, [None, Adaptive()], [Cadence(interval=4), Blockwise(block=9), Blockwise(block=9, interval=4)], of=6
     ),
 )
 def test_what_a_passage_gives_to_the_slots_is_what_a_plain_forward_finds(family, routing, cadence):

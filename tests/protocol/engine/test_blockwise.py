@@ -42,8 +42,7 @@ ROUTINGS = {"uniform": None, "offsets": Offsets(((-2, 2), (2, -2), (0, 0))), "ad
 
 
 @pytest.mark.parametrize(
-    ("family", "routing", "chunk", "interval"),
-    sampled(FAMILIES, tuple(ROUTINGS), [None, 4], [None, 5], of=6),
+    ("family", "routing", "chunk", "interval"), sampled(FAMILIES, tuple(ROUTINGS), [None, 4], [None, 5], of=6)
 )
 def test_what_is_told_and_said_is_what_loops_over_a_plain_forward_find(
     family, routing, chunk, interval, device, logits_of
@@ -125,11 +124,7 @@ def missed(keys, values, rows):
     return worth
 
 
-LOOPS = {
-    "keydiff": (keydiff(), unlike_the_mean),
-    "lagkv": (lagkv(sinks=2, lag=5), lagging),
-    "caote": (caote(), missed),
-}
+LOOPS = {"keydiff": (keydiff(), unlike_the_mean), "lagkv": (lagkv(sinks=2, lag=5), lagging), "caote": (caote(), missed)}
 
 
 @pytest.mark.parametrize("name", LOOPS)

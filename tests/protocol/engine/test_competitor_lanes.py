@@ -67,10 +67,7 @@ class Loops:
         own = self.held[layer, query_head // GROUP]
         found = []
         for row in range(self.now - count, self.now):
-            query, keys = (
-                self.plain.queries[layer, query_head, row],
-                self.plain.keys[layer, query_head // GROUP],
-            )
+            query, keys = (self.plain.queries[layer, query_head, row], self.plain.keys[layer, query_head // GROUP])
             seen = [position for position in own if position <= row]
             shares = (keys[seen] @ query / math.sqrt(len(query))).softmax(0).tolist()
             found.append(shares + [0.0] * (len(own) - len(seen)))

@@ -335,10 +335,7 @@ class Reaching(TopK):
 
 def test_a_slot_that_its_head_does_not_hold_cannot_be_kept():
     cadence = Cadence(interval=4)
-    lanes = [
-        lane(drawn(1, Offsets(), cadence, selection=Reaching()), 10),
-        lane(drawn(1, Offsets(), cadence), 10),
-    ]
+    lanes = [lane(drawn(1, Offsets(), cadence, selection=Reaching()), 10), lane(drawn(1, Offsets(), cadence), 10)]
     failed, sound = answer(tiny(), outside(30), lanes, max_new_tokens=8)
     assert failed == LaneFailure("selection kept a slot that its head does not hold")
     assert isinstance(sound, Outcome)

@@ -3,17 +3,7 @@
 import pytest
 import torch
 from plain_forward import of_lane, plain_forward
-from tiny_networks import (
-    FAMILIES,
-    Adaptive,
-    Offsets,
-    all_kept,
-    answer,
-    drawn,
-    lane,
-    outside,
-    tiny,
-)
+from tiny_networks import FAMILIES, Adaptive, Offsets, all_kept, answer, drawn, lane, outside, tiny
 
 from policies import Cadence
 from protocol import engine

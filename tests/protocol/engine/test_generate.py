@@ -7,18 +7,7 @@ import torch
 from many_lanes import two_dozen_lanes
 from plain_forward import plain_forward
 from sampled import sampled
-from tiny_networks import (
-    FAMILIES,
-    VOCABULARY,
-    all_kept,
-    answer,
-    drawn,
-    greedy,
-    lane,
-    outside,
-    tiny,
-    words,
-)
+from tiny_networks import FAMILIES, VOCABULARY, all_kept, answer, drawn, greedy, lane, outside, tiny, words
 
 from policies import Cadence
 from protocol import engine

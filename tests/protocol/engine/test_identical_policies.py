@@ -21,14 +21,7 @@ EVICTING = tuple(name for name in policies.names() if policies.get(name).evicts)
 
 ALIKE_UNTIL_DECODING = [
     {"1d", "schedule-front", "schedule-back", "schedule-inverted", "subspace", "state_ask", "state_emit"},
-    {
-        "syn_mem",
-        "syn_mem-2",
-        "syn_mem-3",
-        "syn_mem-attention",
-        "syn_mem-massless",
-        "syn_mem-attention-massless",
-    },
+    {"syn_mem", "syn_mem-2", "syn_mem-3", "syn_mem-attention", "syn_mem-massless", "syn_mem-attention-massless"},
     {"1d_div-1.0", "1d_div-scheduled"},
     {"thinkv", "thinkv-annealed"},
     {"crystal", "crystal-static-graph", "crystal-still"},

@@ -35,10 +35,7 @@ def parts(value):
     if isinstance(value, torch.Tensor):
         return [value]
     if hasattr(value, "edges"):
-        return [
-            value.mass,
-            torch.tensor(sorted(zip(value.edges.i.tolist(), value.edges.j.tolist(), strict=True))),
-        ]
+        return [value.mass, torch.tensor(sorted(zip(value.edges.i.tolist(), value.edges.j.tolist(), strict=True)))]
     return list(value)
 
 

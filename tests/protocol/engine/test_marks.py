@@ -5,19 +5,7 @@ import torch
 from plain_forward import of_lane, plain_forward
 from test_max_concurrent import SLOT as IN_ALL_HEADS
 from test_memory import SLOT, rows
-from tiny_networks import (
-    HEADS,
-    Adaptive,
-    Noise,
-    Offsets,
-    all_kept,
-    answer,
-    drawn,
-    lane,
-    noted,
-    outside,
-    tiny,
-)
+from tiny_networks import HEADS, Adaptive, Noise, Offsets, all_kept, answer, drawn, lane, noted, outside, tiny
 
 from policies import Cadence, Schedule
 from policies.signals import AttentionSums

@@ -3,19 +3,7 @@
 import pytest
 import torch
 from many_lanes import two_dozen_lanes
-from tiny_networks import (
-    DIM,
-    HEADS,
-    Adaptive,
-    Offsets,
-    all_kept,
-    answer,
-    drawn,
-    greedy,
-    lane,
-    outside,
-    tiny,
-)
+from tiny_networks import DIM, HEADS, Adaptive, Offsets, all_kept, answer, drawn, greedy, lane, outside, tiny
 from torch.multiprocessing.reductions import StorageWeakRef
 
 from policies import Cadence
@@ -129,12 +117,7 @@ def test_a_ragged_lane_takes_the_sum_of_its_heads_after_every_event():
         return sum(heads) + 4 * 2 if len(set(heads)) > 1 else 2 * 16 * -(-(heads[0] + 4) // 16)
 
     expected = [sum(map(layer, layers)) * SLOT for layers in counts]
-    assert outcome.allocated == (
-        *[expected[0]] * 4,
-        *[expected[1]] * 4,
-        *[expected[2]] * 4,
-        *[expected[3]] * 2,
-    )
+    assert outcome.allocated == (*[expected[0]] * 4, *[expected[1]] * 4, *[expected[2]] * 4, *[expected[3]] * 2)
     largest = max(max(heads) for layers in counts for heads in layers)
     assert max(expected) < HEADS * (largest + 4) * SLOT, "no better than the largest head for all"
 

@@ -121,9 +121,7 @@ FEW = (("full",), ("snapkv",), ("h2o",), ("ada-snapkv",), ("kv-key",), ("epikv",
 
 
 @pytest.mark.parametrize(
-    "batches",
-    [FEW, pytest.param([(name,) for name in policies.names()], marks=pytest.mark.soak)],
-    ids=["few", "every"],
+    "batches", [FEW, pytest.param([(name,) for name in policies.names()], marks=pytest.mark.soak)], ids=["few", "every"]
 )
 def test_a_step_without_events_waits_once_and_copies_once(model, batches):
     """The wait reads the next tokens; the copy brings tokens, positions and keys of the noise. Signals of two families

@@ -5,19 +5,7 @@ from dataclasses import dataclass, field
 import pytest
 import torch
 from plain_forward import plain_forward
-from tiny_networks import (
-    FAMILIES,
-    LAYERS,
-    Q_HEADS,
-    Noise,
-    all_kept,
-    answer,
-    lane,
-    noted,
-    outside,
-    tiny,
-    words,
-)
+from tiny_networks import FAMILIES, LAYERS, Q_HEADS, Noise, all_kept, answer, lane, noted, outside, tiny, words
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from policies import HiddenSignal
@@ -206,13 +194,7 @@ def reading(*signals):
 
 def test_a_signal_that_several_lanes_need_is_measured_once_a_block_of_the_layers_that_it_reads():
     first, second = Counting("a"), Counting("b", window=30)
-    lanes = [
-        reading(first),
-        reading(first),
-        reading(Counting("a"), second),
-        reading(),
-        lane(all_kept()),
-    ]
+    lanes = [reading(first), reading(first), reading(Counting("a"), second), reading(), lane(all_kept())]
     answer(tiny(), outside(BLOCK + 40), lanes, max_new_tokens=2)
     total = BLOCK + 40
     assert first.seen == [

@@ -43,12 +43,7 @@ def test_1d_and_1d_div_keep_at_every_event_what_a_plain_forward_says(family, que
 
 def test_a_policy_is_given_the_statistics_that_it_names_and_no_others():
     model = tiny()
-    asked = {
-        "1d": {"text"},
-        "q_stats": {"traces"},
-        "variant_b": {"text", "traces"},
-        "knorm": set(),
-    }
+    asked = {"1d": {"text"}, "q_stats": {"traces"}, "variant_b": {"text", "traces"}, "knorm": set()}
     lanes = {name: watched(name, cadence=EVERY_4) for name in asked}
     answer(model, outside(30), [lane(policy, 12) for policy in lanes.values()], max_new_tokens=10)
     for name, policy in lanes.items():
@@ -127,10 +122,7 @@ def test_a_lane_has_room_for_the_largest_of_its_budgets():
     policy = watched("schedule-back", cadence=Schedule(interval=4, load="back", rounds=4))
     (outcome,) = answer(tiny(), outside(50), [lane(policy, 40)], max_new_tokens=60)
     assert [slots / HEADS for slots in outcome.slots[:45]] == [*range(20, 64), 60]
-    assert outcome.events == (
-        (0, HEADS * 50, HEADS * 20),
-        *((s, HEADS * 64, HEADS * 60) for s in (44, 48, 52, 56)),
-    )
+    assert outcome.events == ((0, HEADS * 50, HEADS * 20), *((s, HEADS * 64, HEADS * 60) for s in (44, 48, 52, 56)))
 
 
 def slots_of(allocated):

@@ -9,20 +9,7 @@ import pytest
 import torch
 from plain_forward import of_lane, plain_forward
 from sampled import sampled
-from tiny_networks import (
-    DIM,
-    HEADS,
-    KV_HEADS,
-    LAYERS,
-    Q_HEADS,
-    Adaptive,
-    Noise,
-    answer,
-    lane,
-    noted,
-    outside,
-    tiny,
-)
+from tiny_networks import DIM, HEADS, KV_HEADS, LAYERS, Q_HEADS, Adaptive, Noise, answer, lane, noted, outside, tiny
 
 from policies import Allocation, AttentionRows, Cadence, FedTokens, PerHead, Shared
 from policies.signals import EveryLayer, add_earlier

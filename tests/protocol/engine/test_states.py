@@ -10,18 +10,7 @@ from gguf import quants
 from plain_slots import KiviLane, PlainLane
 from sampled import sampled
 from test_run_types import told
-from tiny_networks import (
-    DIM,
-    KV_HEADS,
-    LAYERS,
-    Adaptive,
-    Noise,
-    Offsets,
-    answer,
-    lane,
-    outside,
-    tiny,
-)
+from tiny_networks import DIM, KV_HEADS, LAYERS, Adaptive, Noise, Offsets, answer, lane, outside, tiny
 
 from policies import Cadence, Merging, PerHead, Protect, Shared, Verbatim, get
 from policies.decoding import StateLines

@@ -5,17 +5,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 from test_slots import LENGTHS, attention_by_loops
-from tiny_networks import (
-    DEPTH,
-    Adaptive,
-    Noise,
-    answer,
-    competing,
-    lane,
-    noted,
-    outside,
-    tiny,
-)
+from tiny_networks import DEPTH, Adaptive, Noise, answer, competing, lane, noted, outside, tiny
 from varlen_by_loops import varlen_by_loops
 
 import policies

@@ -9,18 +9,7 @@ from typing import Any, NamedTuple
 import torch
 import transformers
 
-from policies import (
-    Allocation,
-    Bases,
-    Cadence,
-    PerHead,
-    Policy,
-    Protect,
-    Routes,
-    Scores,
-    Statistics,
-    Thresholds,
-)
+from policies import Allocation, Bases, Cadence, PerHead, Policy, Protect, Routes, Scores, Statistics, Thresholds
 from policies.full import full
 from policies.protect import Pinned, Preserve
 from policies.signals import HiddenChange, Norms
@@ -245,11 +234,7 @@ class Noted(Policy):
 
 def noted(scoring, routing=None, cadence=None, protect=None, **parts) -> Noted:
     return Noted(
-        scoring,
-        routing=routing or PerHead(),
-        cadence=cadence or Cadence(),
-        protect=protect or Protect(0, 0),
-        **parts,
+        scoring, routing=routing or PerHead(), cadence=cadence or Cadence(), protect=protect or Protect(0, 0), **parts
     )
 
 

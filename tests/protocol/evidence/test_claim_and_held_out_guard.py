@@ -122,10 +122,7 @@ def test_a_seal_needs_a_record_for_every_registered_lane(folder):
     assert finished_study.snapshot(folder) == before
 
 
-@pytest.mark.parametrize(
-    "change",
-    [{"problem": "p0"}, {"registration": "f" * 64}, {"phase": "probe"}],
-)
+@pytest.mark.parametrize("change", [{"problem": "p0"}, {"registration": "f" * 64}, {"phase": "probe"}])
 def test_a_seal_refuses_what_is_not_registered(folder, change):
     finished_study.confirm(folder, stop_after=5)
     held = lock.read(folder)

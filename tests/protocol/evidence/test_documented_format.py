@@ -74,18 +74,7 @@ def test_the_schema_has_the_fields_of_a_written_record(folder):
 # What a field may be replaced by: what is right elsewhere, what is nearly right, and what never is.
 VALUES = [
     *(None, True, False, 0, 1, -1, 7, "", "0", "0.5", "nan", "1e9", "-1", "full", "eos", "ok", "failed"),
-    *(
-        "excluded",
-        "correct",
-        "timeout",
-        "probe",
-        "confirm",
-        "p2",
-        "e" * 64,
-        "E" * 64,
-        "e" * 63,
-        "e" * 64 + "#0",
-    ),
+    *("excluded", "correct", "timeout", "probe", "confirm", "p2", "e" * 64, "E" * 64, "e" * 63, "e" * 64 + "#0"),
     *("e" * 64 + "#", [], ["p2"], [[0, 32, 16]], [[0, 32]], [[0, 32, -1]], [[0, 1, "2"]], [0], {}, {"a": 1}),
 ]
 NOTHING = dict.fromkeys(("stop", "answer", "grade", "cache", "trajectory"))

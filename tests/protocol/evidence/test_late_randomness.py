@@ -144,16 +144,7 @@ def test_without_its_value_a_study_is_not_claimed_and_the_refusal_says_how_to_ge
         (lambda given: given | {"nonce": f" {NONCE}"}, "write one line"),
         (lambda given: given | {"lock": "e" * 64}, f"is for {'e' * 64}; this study needs"),
     ],
-    ids=[
-        "another key",
-        "another purpose",
-        "another nonce",
-        "short",
-        "capitals",
-        "two",
-        "spaces",
-        "another lock",
-    ],
+    ids=["another key", "another purpose", "another nonce", "short", "capitals", "two", "spaces", "another lock"],
 )
 def test_a_nonce_that_the_auditor_did_not_sign_for_this_lock_claims_nothing(
     audited, auditor, stranger, tmp_path, damage, said
@@ -254,10 +245,7 @@ def test_a_claim_with_another_value_than_the_auditors_is_tampered(audited, audit
 def test_a_claim_with_a_value_that_nothing_registers_is_tampered(study):
     folder = study(None)
     take(folder)
-    rewrite(
-        folder,
-        lambda content: content.update(randomness={"source": "nonce", "value": NONCE, "key": 64 * "0"}),
-    )
+    rewrite(folder, lambda content: content.update(randomness={"source": "nonce", "value": NONCE, "key": 64 * "0"}))
     with pytest.raises(Tampered, match="is not of the source that the protocol registers"):
         verify(folder)
 

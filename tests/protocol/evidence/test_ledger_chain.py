@@ -120,8 +120,7 @@ def test_a_line_that_was_forged_onto_a_closed_ledger_is_found(folder, event):
 
 
 @pytest.mark.parametrize(
-    "wrong",
-    [{"event": ["verdict"]}, {"event": None}, {"body": []}, {"body": "n"}, {"time": ""}, {"time": "today"}],
+    "wrong", [{"event": ["verdict"]}, {"event": None}, {"body": []}, {"body": "n"}, {"time": ""}, {"time": "today"}]
 )
 def test_a_line_of_other_types_is_found(tmp_path, wrong):
     signed = {"index": 0, "event": "register", "body": {}, "time": TIME, "previous": journal.START} | wrong
@@ -140,11 +139,7 @@ def test_a_body_that_cannot_be_written_leaves_no_file(tmp_path):
 @pytest.mark.parametrize(
     ("event", "body", "named"),
     [
-        (
-            "probe",
-            {"numbre": 1},
-            "line.body of 'probe': the fields ['number', 'numbre'] are missing or unknown",
-        ),
+        ("probe", {"numbre": 1}, "line.body of 'probe': the fields ['number', 'numbre'] are missing or unknown"),
         ("attempt", {"number": 0, "records": 0}, "line.body of 'attempt'.number: is 0; it must be a whole"),
         ("claim", {"claim": "newest"}, "line.body of 'claim'.claim: is 'newest'; it must be a SHA-256"),
         ("prose", {}, "is 'prose'; it must be one of register, probe"),

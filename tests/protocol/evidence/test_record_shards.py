@@ -227,11 +227,7 @@ def test_a_failed_lane_is_recorded_with_its_reason(place):
 
 
 def test_a_shard_has_one_writer(place):
-    with (
-        records.ShardWriter(place),
-        pytest.raises(AlreadyClaimed, match="another process"),
-        records.ShardWriter(place),
-    ):
+    with records.ShardWriter(place), pytest.raises(AlreadyClaimed, match="another process"), records.ShardWriter(place):
         pass
 
 

@@ -56,11 +56,7 @@ def mutated(value: object, draw: random.Random) -> object:
 def declared(folder) -> list[tuple[fields.Kind, object]]:
     record = records.read_records(folder / "records")[0]
     line = studies.content(folder / "lock.json")
-    own = {
-        "claim": document_fields.CLAIM,
-        "seal": document_fields.SEAL,
-        "verdict": document_fields.VERDICT,
-    }
+    own = {"claim": document_fields.CLAIM, "seal": document_fields.SEAL, "verdict": document_fields.VERDICT}
     lines = [vars_of(entry) for entry in ledger.read(folder)]
     return [
         (record_fields.BODY, record["body"]),

@@ -236,11 +236,7 @@ def test_a_folder_that_takes_no_writes_is_named_and_left_as_it_was():
 def test_what_is_no_plain_file_is_neither_read_nor_appended_to(tmp_path, kind):
     (tmp_path / "real").write_bytes(b'{"a":1}\n')
     path = tmp_path / "claim.json"
-    {
-        "link": lambda: path.symlink_to("real"),
-        "folder": path.mkdir,
-        "pipe": lambda: os.mkfifo(path),
-    }[kind]()
+    {"link": lambda: path.symlink_to("real"), "folder": path.mkdir, "pipe": lambda: os.mkfifo(path)}[kind]()
     with pytest.raises(Tampered, match=r"claim\.json: is not a plain file"):
         documents.read(path)
     with pytest.raises(Tampered, match=r"claim\.json: is not a plain file"), journal.open_journal(path, wait=False):

@@ -113,13 +113,7 @@ def test_the_last_that_was_told_is_a_line():
 def test_a_heading_is_a_line_when_it_is_new_and_lasts_and_not_each_time_it_comes_again():
     told = Clock()
     own = told.display.begin("running")
-    for heading, seconds in (
-        ("loading", 3),
-        ("prefilling", 0.2),
-        ("decoding", 2),
-        ("prefilling", 1),
-        ("decoding", 1),
-    ):
+    for heading, seconds in (("loading", 3), ("prefilling", 0.2), ("decoding", 2), ("prefilling", 1), ("decoding", 1)):
         told.display.report(own, Progress("x", heading=heading))
         told.pass_by(seconds)
     assert [line.partition(" ")[2] for line in told.lines] == ["loading: x", "decoding: x", "prefilling: x"]
@@ -180,15 +174,7 @@ def test_where_nothing_shows_them_phases_are_silent(capsys):
 
 @pytest.mark.parametrize(
     ("seconds", "said"),
-    [
-        (0.2, "1 s"),
-        (40, "40 s"),
-        (89, "89 s"),
-        (90, "2 min"),
-        (5000, "83 min"),
-        (5400, "1 h 30 min"),
-        (7200, "2 h"),
-    ],
+    [(0.2, "1 s"), (40, "40 s"), (89, "89 s"), (90, "2 min"), (5000, "83 min"), (5400, "1 h 30 min"), (7200, "2 h")],
 )
 def test_an_estimate_is_as_coarse_as_it_is_known(seconds, said):
     assert progress_display.format_duration(seconds) == said
@@ -197,11 +183,7 @@ def test_an_estimate_is_as_coarse_as_it_is_known(seconds, said):
 def shown(waiting, after="pass"):
     code = SHOWN.format(waiting=waiting, after=after)
     process = subprocess.Popen(
-        [sys.executable, "-c", code],
-        cwd=studies.ROOT,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
+        [sys.executable, "-c", code], cwd=studies.ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
     assert process.stdout.readline() == "ready\n"
     return process

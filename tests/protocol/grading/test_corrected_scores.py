@@ -10,10 +10,7 @@ import pytest
 from protocol.grading import corrected_scores
 from protocol.tasks.lm_eval_task import CRYSTALCACHE
 
-TREC = {
-    "answers": ["Description of a person"],
-    "all_classes": ["Description", "Description of a person", "Food"],
-}
+TREC = {"answers": ["Description of a person"], "all_classes": ["Description", "Description of a person", "Food"]}
 CASES = [  # task, row, text, score
     ("longbench_qasper", {"answers": ["Paris", "in Paris"]}, "<think>Rome</think>In Paris", "1.000000"),
     ("longbench_qasper", {"answers": ["Paris"]}, "Paris " * 3, "0.500000"),  # 2 * 1 / (1 + 3)

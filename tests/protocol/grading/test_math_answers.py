@@ -19,14 +19,7 @@ DEADLINE = 1.0
 # Ours, in the style of the answers of MATH.
 GOLDS = [
     *("17", "-4", "0", "0.375", "1,000,000", "12\\%", "\\$4.50", "45^\\circ", "2^{10}", "10!"),
-    *(
-        "\\frac{7}{12}",
-        "-\\frac{3}{8}",
-        "\\dfrac{\\sqrt{6}}{3}",
-        "4\\sqrt{5}",
-        "\\sqrt[3]{9}",
-        "\\frac{5\\pi}{6}",
-    ),
+    *("\\frac{7}{12}", "-\\frac{3}{8}", "\\dfrac{\\sqrt{6}}{3}", "4\\sqrt{5}", "\\sqrt[3]{9}", "\\frac{5\\pi}{6}"),
     *("3 + 2i", "2x^2 - 3x + 1", "\\frac{x + 2}{x - 3}", "y = 2x + 7", "x \\le -3", "(2, -5)"),
     *("\\left( 4, \\frac{\\pi}{3} \\right)", "[-1, 6)", "(-\\infty, 2) \\cup (5, \\infty)", "1, 4, 9"),
     *("\\{-2, 0, 2\\}", "\\begin{pmatrix} 1 & -2 \\\\ 0 & 3 \\end{pmatrix}", "\\text{Thursday}", "12_{7}"),

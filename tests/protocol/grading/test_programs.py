@@ -209,10 +209,7 @@ def test_a_class_solution_has_the_function(grader):
     [
         ("print(sum(map(int, input().split())))", "correct"),
         ("import sys\nprint(sum(map(int, sys.stdin.buffer.read().split())), end='')", "correct"),
-        (
-            "if __name__ == '__main__':\n    print(sum(map(int, open(0).read().split())))\n    exit()",
-            "correct",
-        ),
+        ("if __name__ == '__main__':\n    print(sum(map(int, open(0).read().split())))\n    exit()", "correct"),
         ("import threading\nthreading.Thread(target=lambda: print(sum(map(int, input().split())))).start()", "correct"),
         (
             "import atexit, io, sys\nsys.stdout = io.StringIO()\n"

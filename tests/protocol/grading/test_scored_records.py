@@ -112,10 +112,7 @@ def good():
         ({"score": 0.5}, "body.score"),
         ({"grade_second": "scored"}, "body.score_second: is missing beside this grade_second, 'scored'"),
         ({"score_second": "0.500000"}, "body.score_second: stands beside another grade_second, None"),
-        (
-            {"grade_second": "wrong", "score_second": "0.500000"},
-            "beside another grade_second, 'wrong'",
-        ),
+        ({"grade_second": "wrong", "score_second": "0.500000"}, "beside another grade_second, 'wrong'"),
     ],
 )
 def test_a_score_stands_beside_the_grade_scored_and_beside_no_other(change, says):

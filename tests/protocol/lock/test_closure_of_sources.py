@@ -33,12 +33,7 @@ def test_an_untracked_helper_an_edit_and_a_lost_file_are_all_named(root):
 
 def test_caches_and_other_files_are_no_part_of_the_closure(root):
     before = closure.sources(root)
-    for name in (
-        "policies/__pycache__/keep.cpython-311.pyc",
-        "policies/.cache/x.py",
-        "analysis/notes.md",
-        "x.py",
-    ):
+    for name in ("policies/__pycache__/keep.cpython-311.pyc", "policies/.cache/x.py", "analysis/notes.md", "x.py"):
         (root / name).parent.mkdir(exist_ok=True)
         (root / name).write_text("1\n")
     assert closure.sources(root) == before

@@ -17,19 +17,12 @@ from protocol.lock import closure, digest_cache, installed_files
 def packages(tmp_path, monkeypatch):
     """A site folder with one distribution, `toy`, as an installer leaves it."""
     folder = tmp_path / "site"
-    for name, text in {
-        "toy/__init__.py": "ANSWER = 7\n",
-        "toy/data.bin": "x" * 10,
-        "toy.pth": "# none\n",
-    }.items():
+    for name, text in {"toy/__init__.py": "ANSWER = 7\n", "toy/data.bin": "x" * 10, "toy.pth": "# none\n"}.items():
         write(folder / name, text)
     write(folder / "toy-1.0.dist-info" / "METADATA", "Metadata-Version: 2.1\nName: toy\nVersion: 1.0\n")
     write(folder / "toy" / "__pycache__" / "__init__.cpython-311.pyc", "whatever")
     list_files(
-        folder,
-        "toy",
-        ["toy/__init__.py", "toy/data.bin", "toy.pth"],
-        "toy/__pycache__/__init__.cpython-311.pyc,,",
+        folder, "toy", ["toy/__init__.py", "toy/data.bin", "toy.pth"], "toy/__pycache__/__init__.cpython-311.pyc,,"
     )
     # Nothing but this folder, so that a test does not hash everything that is installed here.
     monkeypatch.setattr(sys, "path", [str(folder)])
@@ -136,10 +129,7 @@ def test_what_lies_where_a_command_is_typed_is_no_part_of_it(packages, tmp_path,
 def test_an_editable_install_of_this_project_is_kept_apart_and_its_own_modules_left_to_the_sources(packages):
     write(packages / "__editable___kv_prereg_finder.py", "1\n")
     write(packages / "protocol" / "confirm.py", "2\n")
-    write(
-        packages / "kv_prereg-1.0.dist-info" / "METADATA",
-        "Metadata-Version: 2.1\nName: kv-prereg\nVersion: 1.0\n",
-    )
+    write(packages / "kv_prereg-1.0.dist-info" / "METADATA", "Metadata-Version: 2.1\nName: kv-prereg\nVersion: 1.0\n")
     list_files(packages, "kv_prereg", ["__editable___kv_prereg_finder.py", "protocol/confirm.py"])
     write(packages / "__editable___kv_prereg_finder.py", "3\n")
     found = installed_files.scan_packages(closure.PACKAGES)

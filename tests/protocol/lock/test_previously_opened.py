@@ -171,10 +171,7 @@ def test_generated_problems_that_are_drawn_late_are_other_ones_and_published_one
     randomness = {"randomness": {"source": "anchor"}}
     data = {"aime24": "0" * 64}
     folder = locked(
-        mine.parent / "first",
-        *(NEEDLE, "aime24"),
-        data=data,
-        written=randomness if late == "earlier" else None,
+        mine.parent / "first", *(NEEDLE, "aime24"), data=data, written=randomness if late == "earlier" else None
     )
     (folder / "records").mkdir()
     content = randomness if late == "this" else {}

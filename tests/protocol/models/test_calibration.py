@@ -95,16 +95,10 @@ def test_a_plain_text_is_read_as_it_is(run, model, tiny_model, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "line"),
     [
-        (
-            ("traces", "--task", TASK, "--split", "confirm"),
-            "statistics come from calibration or dev problems",
-        ),
+        (("traces", "--task", TASK, "--split", "confirm"), "statistics come from calibration or dev problems"),
         (("traces", "--task", TASK), "sets no calibration problems aside; write --split dev"),
         (("traces", "--task", "neddle-256", "--split", "dev"), "did you mean 'needle-256'"),
-        (
-            ("thoughts", "--text", __file__),
-            "thoughts are measured on answers of the model; give --task",
-        ),
+        (("thoughts", "--text", __file__), "thoughts are measured on answers of the model; give --task"),
         (("traces", "--text", __file__), "traces are measured on answers of the model; give --task"),
         (("routes", "--text", __file__), "routes are measured on answers of the model; give --task"),
         (

@@ -83,12 +83,7 @@ def smollm():
 
 def test_smollm2_has_30_layers_of_9_query_and_3_key_heads_of_64(smollm):
     config = smollm.network.config
-    shape = (
-        config.num_hidden_layers,
-        config.num_attention_heads,
-        config.num_key_value_heads,
-        config.head_dim,
-    )
+    shape = (config.num_hidden_layers, config.num_attention_heads, config.num_key_value_heads, config.head_dim)
     assert shape == (30, 9, 3, 64)
     assert config.max_position_embeddings == 8192
     assert sorted(smollm.tokenizer.decode([token]) for token in smollm.sentence_ends) == ["\n", "!", ".", "?"]
@@ -97,18 +92,7 @@ def test_smollm2_has_30_layers_of_9_query_and_3_key_heads_of_64(smollm):
 
 def test_smollm2_splits_text_as_its_published_tokenizer_does(smollm):
     ids = smollm.tokenizer("  1 234\n\nHello's", add_special_tokens=False)["input_ids"]
-    pieces = [
-        "  ",
-        "1",
-        " ",
-        "2",
-        "3",
-        "4",
-        "\n",
-        "\n",
-        "Hello",
-        "'s",
-    ]  # runs of blanks join, digits never do
+    pieces = ["  ", "1", " ", "2", "3", "4", "\n", "\n", "Hello", "'s"]  # runs of blanks join, digits never do
     assert [smollm.tokenizer.decode([token]) for token in ids] == pieces
 
 

@@ -100,14 +100,7 @@ def test_a_folder_without_weights_or_configuration_is_refused(tmp_path, present,
 
 
 def test_files_lists_what_can_change_an_output_and_nothing_else(tmp_path):
-    used = {
-        "config.json",
-        "model.safetensors",
-        "tokenizer.json",
-        "chat_template.jinja",
-        "merges.txt",
-        "spiece.model",
-    }
+    used = {"config.json", "model.safetensors", "tokenizer.json", "chat_template.jinja", "merges.txt", "spiece.model"}
     a_folder(tmp_path, *used, "README.md", "SHA256SUMS", "modeling.py")
     (tmp_path / "folder.json").mkdir()
     assert sources.model_files(f"path:{tmp_path}", tmp_path) == {name: tmp_path / name for name in used}

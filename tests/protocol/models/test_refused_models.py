@@ -41,11 +41,7 @@ def config_of(family, **changes):
     [
         ("Mistral", {"sliding_window": 8}, "has sliding-window attention in every layer"),
         ("Gemma2", {}, "bounds its attention logits by a softcap (attn_logit_softcapping)"),
-        (
-            "Qwen3Next",
-            {"layer_types": ["linear_attention"] * 3 + [FULL]},
-            "layers of linear_attention, which carry",
-        ),
+        ("Qwen3Next", {"layer_types": ["linear_attention"] * 3 + [FULL]}, "layers of linear_attention, which carry"),
         ("Jamba", {}, "layers of linear_attention, which carry a state"),
         ("Mamba", {}, "layers of linear_attention, which carry a state"),
         ("FalconH1", {}, "has layers of hybrid, which attend and carry a state"),
@@ -83,10 +79,7 @@ def test_a_kind_of_layer_that_nobody_knows_is_refused_as_unknown():
 
 
 def test_every_kind_that_transformers_knows_runs_or_has_its_reason():
-    known = {
-        *configuration_utils.ALLOWED_ATTN_LAYER_TYPES,
-        *masking_utils.LAYER_PATTERN_TO_MASK_FUNCTION_MAPPING,
-    }
+    known = {*configuration_utils.ALLOWED_ATTN_LAYER_TYPES, *masking_utils.LAYER_PATTERN_TO_MASK_FUNCTION_MAPPING}
     assert known - {FULL, SLIDING} <= unsupported.REASONS.keys()
 
 
@@ -132,12 +125,7 @@ def check(tmp_path):
     ("policy", "family", "changes", "says"),
     [
         ("defensivekv", "Phi", {}, "the attention of layer 0 has no linear o_proj of its 4 heads"),
-        (
-            "expected-attention",
-            "Cohere",
-            {},
-            "policy of arm 'crystal': turns queries by the rotary embedding of",
-        ),
+        ("expected-attention", "Cohere", {}, "policy of arm 'crystal': turns queries by the rotary embedding of"),
         ("expected-attention", "Exaone4", {}, "is not one rule for the halves of a head in all layers"),
         ("caote", "GptOss", {}, "policy of arm 'crystal': OutputError takes a row of attention for shares"),
         ("h2o", "Doge", {}, "the model's attention uses a mask of its own"),

@@ -60,10 +60,7 @@ def test_measured_is_the_attention_of_the_next_queries_of_whole_texts(tmp_path):
             for budget in (64, 128):
                 if budget >= start:
                     continue
-                signals = {
-                    Keys(): tuple(own[:, :start] for own in keys),
-                    Calibrated("text"): model.statistics["text"],
-                }
+                signals = {Keys(): tuple(own[:, :start] for own in keys), Calibrated("text"): model.statistics["text"]}
                 seen = View(torch.tensor(ids[:start]), 2, 2, frozenset(), 0, signals)
                 by_score = policies.get("1d-per-head").keep(seen, budget)
                 even = torch.zeros_like(by_score)

@@ -104,11 +104,7 @@ FULL = promise("never")
 PLAIN = {"bytes": 256, "slots": {"bytes of 64": 64, "96 KiB": 96}, "interval": 16}
 LOCK = {
     "protocol": {
-        "content": {
-            "budgets": ["bytes of 64", "96 KiB", "32"],
-            "models": ["m"],
-            "generation": {"dtype": "float32"},
-        }
+        "content": {"budgets": ["bytes of 64", "96 KiB", "32"], "models": ["m"], "generation": {"dtype": "float32"}}
     },
     "promises": {"1d": SETTINGS, "coded": CODER, "full": FULL},
     "slot_bytes": {

@@ -72,10 +72,7 @@ def test_the_three_kinds_stand_side_by_side_and_each_cell_has_its_slots():
         ('"0.1 of Full"', "'0.1 of Full' is no budget; write \"0.1 of full\""),
         ('".25 full"', "'.25 full' is no budget; write \"0.25 of full\""),
         ('"0.3"', "'0.3' is text; write 0.3 without quotes, or a share of the full cache, \"0.1 of full\""),
-        (
-            '"a tenth"',
-            "'a tenth' is no budget; write a number without quotes, such as 0.3 or 128, or \"0.1 of full\"",
-        ),
+        ('"a tenth"', "'a tenth' is no budget; write a number without quotes, such as 0.3 or 128, or \"0.1 of full\""),
         ('"1.5 of full"', "'1.5 of full': a share of the full cache lies in (0, 1)"),
         ('"0.0 of full"', "'0.0 of full': a share of the full cache lies in (0, 1)"),
         ('"1 of full"', "'1 of full': a share of the full cache lies in (0, 1)"),

@@ -80,9 +80,7 @@ def test_the_margin_of_a_rule_is_tried_at_its_own_levels(monkeypatch):
     real = rule_checks.error_table.look_up
     monkeypatch.setattr(rule_checks.error_table, "look_up", lambda *at: asked.append(copy.copy(at)) or real(*at))
     margin = design(
-        3,
-        "restricted-likelihood",
-        **{'rule = "superior"': 'rule = "non_inferior"', "at_least = 1": "margin = 0.05"},
+        3, "restricted-likelihood", **{'rule = "superior"': 'rule = "non_inferior"', "at_least = 1": "margin = 0.05"}
     )
     units = rule_checks.describe_units(items(40)["needle-256"], False)
     found = rule_checks._estimate_type_one(margin, "restricted-likelihood", units, 0.05 / 4, np.random.default_rng(0))

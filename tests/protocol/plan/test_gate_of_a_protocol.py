@@ -39,10 +39,7 @@ def test_a_gate_is_locked_as_it_was_written():
         (with_places(""), "gate.places[0]: changes nothing"),
         (with_places("published = 0.5\n"), "gate.places[0].margin: missing beside published"),
         (with_places("margin = 0.03\n"), "gate.places[0].published: missing beside margin"),
-        (
-            with_places("published = 0.5\nmargin = 0.5\n"),
-            "gate.places[0].margin: write a number from 0.001 to 0.1",
-        ),
+        (with_places("published = 0.5\nmargin = 0.5\n"), "gate.places[0].margin: write a number from 0.001 to 0.1"),
         (
             with_places("published = 0.5\nmargin = 0.03\naccuracy = 0.6\n"),
             "gate.places[0].published: 0.5 within 0.03 is always below the gate's 0.6",
@@ -58,10 +55,7 @@ def test_a_gate_is_locked_as_it_was_written():
         ),
         (TEXT + '[gate.places]\nmodel = "path:x"\n', "gate.places: write [[gate.places]]"),
         (TEXT.replace('full = { policy = "full" }\n', ""), "arms: has no full cache"),
-        (
-            TEXT.replace("[generation]", 'whole = { policy = "full" }\n[generation]'),
-            "arms: full and whole never evict",
-        ),
+        (TEXT.replace("[generation]", 'whole = { policy = "full" }\n[generation]'), "arms: full and whole never evict"),
     ],
 )
 def test_a_gate_that_is_none_is_refused(text, said):

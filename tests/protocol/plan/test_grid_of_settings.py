@@ -67,11 +67,7 @@ def test_the_whole_grid_of_the_appendix_is_one_arm_a_combination():
     design = toml_reader.parse(grid(*APPENDIX), "p")
     made = [design.arm(name) for name in design.sweep.candidates if name != "random"]
     assert len(made) == 4 * 3 * 3
-    assert made[0].set == {
-        "scoring.max_trunk": 16,
-        "scoring.steepness": 2,
-        "selection.alpha": Decimal("0.5"),
-    }
+    assert made[0].set == {"scoring.max_trunk": 16, "scoring.steepness": 2, "selection.alpha": Decimal("0.5")}
     assert [arm.set["selection.alpha"] for arm in made[:4]] == [
         Decimal(value) for value in ("0.5", "1.0", "2.0", "0.5")
     ]
@@ -109,10 +105,7 @@ AT = "p: sweep.grid.crystal"
     ("data", "said"),
     [
         (grid('"scoring.max_trnk" = [16]'), f"{AT}.scoring.max_trnk: no setting of the policy; did you mean"),
-        (
-            grid('"scoring.max_trunk" = [16, "a"]'),
-            f"{AT}.scoring.max_trunk: write a whole number, not the text 'a'",
-        ),
+        (grid('"scoring.max_trunk" = [16, "a"]'), f"{AT}.scoring.max_trunk: write a whole number, not the text 'a'"),
         (grid('"scoring.max_trunk" = [16, 0]'), f"{AT}.scoring.max_trunk: "),
         (grid('"scoring.max_trunk" = 16'), f"{AT}.scoring.max_trunk: write a list of values, not 16"),
         (grid('"scoring.max_trunk" = []'), f"{AT}.scoring.max_trunk: write a list of values, not []"),
@@ -127,16 +120,10 @@ AT = "p: sweep.grid.crystal"
         (grid('" " = [1]'), f"{AT}: has a path without a name"),
         (grid(), f"{AT}: varies nothing; leave it out"),
         (grid(TRUNK, arm="cristal"), "p: sweep.grid.cristal: unknown arm 'cristal'"),
-        (
-            grid(TRUNK, arm="streaming"),
-            "p: sweep.grid.streaming: is no candidate; add it to sweep.candidates",
-        ),
+        (grid(TRUNK, arm="streaming"), "p: sweep.grid.streaming: is no candidate; add it to sweep.candidates"),
         (grid(TRUNK, arm='"a b"'), "p: sweep.grid.'a b': arm names are ASCII"),
         ((GRIDDED + "\ngrid = {}\n").encode(), "p: sweep.grid: varies no arm; leave it out"),
-        (
-            (GRIDDED + "\ngrid = { crystal = 1 }\n").encode(),
-            "p: sweep.grid.crystal: write a table of settings",
-        ),
+        ((GRIDDED + "\ngrid = { crystal = 1 }\n").encode(), "p: sweep.grid.crystal: write a table of settings"),
         ((GRIDDED + "\ngrid = 7\n").encode(), "p: sweep.grid: write a table of tables"),
         (
             grid(TRUNK, text=GRIDDED.replace('crystal" }', 'crystal", set = { "scoring.max_trunk" = 8 } }')),
@@ -157,10 +144,7 @@ AT = "p: sweep.grid.crystal"
             ),
             f"{AT}.cadence.interval: generation.cadence is about arms without an interval",
         ),
-        (
-            grid('"scoring.max_trunk" = [16]', text=GRIDDED.replace(', "random"]', "]")),
-            "p: sweep.candidates: name",
-        ),
+        (grid('"scoring.max_trunk" = [16]', text=GRIDDED.replace(', "random"]', "]")), "p: sweep.candidates: name"),
     ],
 )
 def test_what_is_wrong_with_a_grid_is_said_where_it_stands(data, said):

@@ -36,11 +36,7 @@ def test_others_are_left_out_or_counted_in_the_family():
     assert shared.content()["decision"]["others"] == ["random", "streaming"]
     assert len(alone.contrast_models()) == 2 * 2  # tasks, budgets
     assert len(shared.contrast_models()) == 2 * 2 * 3
-    assert arm_pairs(shared.content()["decision"]) == [
-        ("crystal", "full"),
-        ("random", "full"),
-        ("streaming", "full"),
-    ]
+    assert arm_pairs(shared.content()["decision"]) == [("crystal", "full"), ("random", "full"), ("streaming", "full")]
     items = {task.name: {"confirm": ["p"] * 7} for task in shared.tasks}
     planned = planned_contrasts(StudyPlan(shared.content(), [list(cell) for cell in grid.cells(shared)], items))
     assert [one.model for one in planned] == shared.contrast_models()
@@ -56,43 +52,13 @@ def test_others_are_left_out_or_counted_in_the_family():
             '"superior"',
             "decision.against: unknown evicting arm 'full'",
         ),
-        (
-            PLAIN,
-            'full = { policy = "full" }',
-            'full = { policy = "h2o" }',
-            "full is no arm that never evicts; add",
-        ),
-        (
-            PLAIN.replace("full = {", "all = {"),
-            '["full"]',
-            '["all"]',
-            "decision.against: unknown evicting arm 'all'",
-        ),
+        (PLAIN, 'full = { policy = "full" }', 'full = { policy = "h2o" }', "full is no arm that never evicts; add"),
+        (PLAIN.replace("full = {", "all = {"), '["full"]', '["all"]', "decision.against: unknown evicting arm 'all'"),
         (PLAIN, 'subject = "crystal"', 'subject = "full"', "decision.subject: unknown evicting arm 'full'"),
-        (
-            SMALLEST,
-            '["full"]',
-            '["random"]',
-            "against: smallest_lossless is about the full cache; write against",
-        ),
-        (
-            SMALLEST,
-            "[96, 160]",
-            "[96]",
-            "budgets: smallest_lossless goes from the largest down; give two or more",
-        ),
-        (
-            SMALLEST,
-            "[96, 160]",
-            "[96, 0.5]",
-            "budgets: smallest_lossless puts them in order; give shares alone",
-        ),
-        (
-            SHARED,
-            '["random", "streaming"]',
-            '["random", "randon"]',
-            "decision.others: unknown evicting arm 'randon'",
-        ),
+        (SMALLEST, '["full"]', '["random"]', "against: smallest_lossless is about the full cache; write against"),
+        (SMALLEST, "[96, 160]", "[96]", "budgets: smallest_lossless goes from the largest down; give two or more"),
+        (SMALLEST, "[96, 160]", "[96, 0.5]", "budgets: smallest_lossless puts them in order; give shares alone"),
+        (SHARED, '["random", "streaming"]', '["random", "randon"]', "decision.others: unknown evicting arm 'randon'"),
         (SHARED, '["random", "streaming"]', '["random", "random"]', "decision.others: random stands twice"),
         (SHARED, '["random", "streaming"]', '["crystal"]', "decision.others: crystal is compared already"),
         (SHARED, '["random", "streaming"]', '["full"]', "decision.others: unknown evicting arm 'full'"),

@@ -26,10 +26,7 @@ def changed(text: str, changes: dict[str, str]) -> str:
 PLAIN = PROTOCOL.format(model="/nowhere")
 SWEPT = changed(PLAIN, SWEEP)
 LOSSLESS = changed(PLAIN, {"at_least = 1": "margin = 0.03", 'method = "sign-flip"': 'method = "t"'})
-BRANCH = {
-    'rule = "superior"': 'rule = "branch"\nprimary_model = "a"\ntransfer_model = "b"',
-    "at_least = 1\n": "",
-}
+BRANCH = {'rule = "superior"': 'rule = "branch"\nprimary_model = "a"\ntransfer_model = "b"', "at_least = 1\n": ""}
 DECISION = PLAIN[PLAIN.index("[decision]") :]
 ARMS = PLAIN[PLAIN.index("[arms]") : PLAIN.index("[generation]")]
 TASKS = PLAIN[PLAIN.index("[[tasks]]") : PLAIN.index("[arms]")]
@@ -54,29 +51,13 @@ REFUSED = [
     (PLAIN, {"budgets = [0.8]": "budgets = [0.8, 0.80]"}, "budgets: 0.8 stands twice"),
     (PLAIN, {"alpha = 0.05": "alpha = inf"}, "decision.alpha: write a number"),
     (PLAIN, {'subject = "crystal"': 'subject = "full"'}, "decision.subject: unknown evicting arm 'full'"),
-    (
-        PLAIN,
-        {'against = ["random", "streaming"]': 'against = ["crystal"]'},
-        "decision.against: crystal is the subject",
-    ),
+    (PLAIN, {'against = ["random", "streaming"]': 'against = ["crystal"]'}, "decision.against: crystal is the subject"),
     (PLAIN, {"at_least = 1": "at_least = 9"}, "decision.at_least: 9 of 4 contrasts never hold"),
     (PLAIN, {"seed = 7": "seed = 9007199254740992"}, "decision.seed: write a whole number"),
     (PLAIN, {"A study for the test suite": "e\u0301tude"}, "title: text is not NFC"),
-    (
-        PLAIN,
-        {'query = "inside"': 'query = "insde"'},
-        "tasks[0].query: unknown query 'insde'; did you mean 'inside'?",
-    ),
-    (
-        PLAIN,
-        {"threads = 1": "threads = 1\nprefill_chunk = 0"},
-        "generation.prefill_chunk: write a whole number from 1",
-    ),
-    (
-        PLAIN,
-        {"threads = 1": "threads = 1\nlanes_per_batch = 1.5"},
-        "generation.lanes_per_batch: write a whole number",
-    ),
+    (PLAIN, {'query = "inside"': 'query = "insde"'}, "tasks[0].query: unknown query 'insde'; did you mean 'inside'?"),
+    (PLAIN, {"threads = 1": "threads = 1\nprefill_chunk = 0"}, "generation.prefill_chunk: write a whole number from 1"),
+    (PLAIN, {"threads = 1": "threads = 1\nlanes_per_batch = 1.5"}, "generation.lanes_per_batch: write a whole number"),
     (
         PLAIN,
         {"threads = 1": "threads = 1\nlanes_per_bach = 4"},
@@ -100,11 +81,7 @@ REFUSED = [
         {'"superior"': '"equivalent"', "margin = 0.03": "margin = 3"},
         "decision.margin: write 0.03 (a number from 0.001 to 0.5), not 3",
     ),
-    (
-        LOSSLESS,
-        {'"superior"': '"equivalent"', "margin = 0.03": "margin = 0"},
-        "decision.margin: write a number",
-    ),
+    (LOSSLESS, {'"superior"': '"equivalent"', "margin = 0.03": "margin = 0"}, "decision.margin: write a number"),
     (
         LOSSLESS,
         {'"superior"': '"equivalent"', '"t"': '"bootstrap"'},
@@ -116,11 +93,7 @@ REFUSED = [
         "decision.method: max-t has no test of a margin here; write t",
     ),
     (SWEPT, {'name = "chosen"': 'name = "full"'}, "sweep.name: 'full' is an arm; give the winner a name"),
-    (
-        SWEPT,
-        {'name = "chosen"': 'name = "h2o (again)"'},
-        "sweep.name: h2o (again): a name ending in ' (again)'",
-    ),
+    (SWEPT, {'name = "chosen"': 'name = "h2o (again)"'}, "sweep.name: h2o (again): a name ending in ' (again)'"),
     (SWEPT, {'subject = "chosen"': 'subject = "h2o"'}, "a sweep confirms its winner, 'chosen'"),
     (SWEPT, {'["h2o", "random"]': '["h2o", "radom"]'}, "sweep.candidates: unknown evicting arm 'radom'"),
     (SWEPT, {'["h2o", "random"]': '["h2o", "full"]'}, "sweep.candidates: unknown evicting arm 'full'"),
@@ -132,40 +105,20 @@ REFUSED = [
     (SWEPT, {"tolerance = 0.005": "tolerance = 0.5"}, "sweep.tolerance: write a number from 0 to 0.1"),
     (SWEPT, {"tolerance = 0.005": "tolerence = 0.005"}, "sweep.tolerance: missing; 'tolerence' is unknown"),
     (SWEPT, {"seeds = [3, 4]": "seeds = [3]\nsplit = 1"}, "sweep.split: unknown field 'split'"),
-    (
-        SWEPT,
-        {'against = ["streaming"]': 'against = ["random"]'},
-        "decision.against: unknown evicting arm 'random'",
-    ),
+    (SWEPT, {'against = ["streaming"]': 'against = ["random"]'}, "decision.against: unknown evicting arm 'random'"),
     (SWEPT, {'beside = ["snapkv"]': 'beside = ["h2o"]'}, "decision.beside: unknown evicting arm 'h2o'"),
     (SWEPT, {'beside = ["snapkv"]': 'beside = ["streaming"]'}, "decision.beside: streaming is in the family"),
     (SWEPT, {'memory = "slots"': 'memory = "heads"'}, "decision.memory: unknown value 'heads'"),
     (SWEPT, {"threads = 1": 'threads = 1\nprompt = "pined"'}, "did you mean 'pinned'?"),
     (PLAIN, {END: f'\n[randomness]\nsource = "nonce"\nauditor = "{KEY} me"'}, "without a comment"),
-    (
-        PLAIN,
-        {END: f'\n[randomness]\nsource = "nonce"\nauditor = "{KEY[:-1]}"'},
-        "write the auditor's public key",
-    ),
+    (PLAIN, {END: f'\n[randomness]\nsource = "nonce"\nauditor = "{KEY[:-1]}"'}, "write the auditor's public key"),
     (PLAIN, {END: '\n[randomness]\nsource = "nonce"\nauditor = "ssh-rsa AAAA"'}, "ssh-ed25519 AAAA..."),
-    (
-        PLAIN,
-        {END: f'\n[randomness]\nsource = "nonce"\nauditor = "{KEY}"\nround = 1'},
-        "unknown field 'round'",
-    ),
+    (PLAIN, {END: f'\n[randomness]\nsource = "nonce"\nauditor = "{KEY}"\nround = 1'}, "unknown field 'round'"),
     (PLAIN, {END: '\n[randomness]\nsource = "beacon"\nname = "drand"'}, "randomness.round: missing"),
-    (
-        PLAIN,
-        {END: '\n[randomness]\nsource = "beacon"\nname = "drand"\nround = 0'},
-        "round: write a whole number",
-    ),
+    (PLAIN, {END: '\n[randomness]\nsource = "beacon"\nname = "drand"\nround = 0'}, "round: write a whole number"),
     (PLAIN, {END: '\n[randomness]\nsource = "beacon"\nround = 1'}, "randomness.name: missing"),
     (PLAIN, {END: '\n[randomness]\nsource = "anchor"\nname = "x"'}, "randomness.name: unknown field 'name'"),
-    (
-        PLAIN,
-        {END: "\n[exclude]\nprompt_tokens_above = 0"},
-        "exclude.prompt_tokens_above: write a whole number from 1",
-    ),
+    (PLAIN, {END: "\n[exclude]\nprompt_tokens_above = 0"}, "exclude.prompt_tokens_above: write a whole number from 1"),
     (PLAIN, {END: '\n[exclude]\nprompt_tokens_above = 9\ngrade = "wrong"'}, "exclude.grade: unknown field"),
     # A number in quotes, text without them, a table with the brackets of another kind.
     (
@@ -173,11 +126,7 @@ REFUSED = [
         {"threads = 1": 'threads = "1"'},
         'generation.threads: write 1 (a whole number from 1 to 1024), not the text "1" (line 24)',
     ),
-    (
-        PLAIN,
-        {'title = "A study for the test suite"': "title = 1.5"},
-        'title: write "1.5" (text), not 1.5 (line 2)',
-    ),
+    (PLAIN, {'title = "A study for the test suite"': "title = 1.5"}, 'title: write "1.5" (text), not 1.5 (line 2)'),
     (PLAIN, {'device = "cpu"': "device = 0"}, "generation.device: write one of cpu, cuda, not 0"),
     (
         PLAIN,
@@ -220,10 +169,7 @@ REFUSED = [
     ),
     (
         PLAIN,
-        {
-            "threads = 1": "threads = 1\ninterval = 8",
-            'policy = "crystal-token-level"': 'policy = "scissorhands"',
-        },
+        {"threads = 1": "threads = 1\ninterval = 8", 'policy = "crystal-token-level"': 'policy = "scissorhands"'},
         "generation.interval: NeglectCounts, which arm 'crystal' needs, cannot",
     ),
     (
@@ -270,18 +216,9 @@ REFUSED = [
             'generation.preserve.recent: write a whole number of slots, "K/4" or "min(128, K/4)", where K is '
             f"the budget, not {said}",
         )
-        for recent, said in (
-            ("-1", "-1"),
-            ('"K/0"', 'the text "K/0"'),
-            ('"4*K"', 'the text "4*K"'),
-            ("true", "true"),
-        )
+        for recent, said in (("-1", "-1"), ('"K/0"', 'the text "K/0"'), ('"4*K"', 'the text "4*K"'), ("true", "true"))
     ),
-    (
-        PLAIN,
-        {"threads = 1": "threads = 1\npreserve = { prompt = true }"},
-        "generation.preserve.recent: missing",
-    ),
+    (PLAIN, {"threads = 1": "threads = 1\npreserve = { prompt = true }"}, "generation.preserve.recent: missing"),
     (
         PLAIN,
         {"threads = 1": "threads = 1\npreserve = { prompt = 1, recent = 4 }"},
@@ -297,11 +234,7 @@ REFUSED = [
         {'full = { policy = "full" }': 'full = { policy = "full-subspace" }'},
         "arms.full.policy: never evicts and stores its slots otherwise than computed, so that it is no full",
     ),
-    (
-        PLAIN,
-        {'missing = "inconclusive"': 'missing = "dropped"'},
-        "decision.missing: unknown value 'dropped'",
-    ),
+    (PLAIN, {'missing = "inconclusive"': 'missing = "dropped"'}, "decision.missing: unknown value 'dropped'"),
 ]
 
 

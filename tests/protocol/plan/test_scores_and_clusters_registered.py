@@ -84,11 +84,7 @@ def test_uneven_clusters_are_tried_as_so_many_of_one_size_as_weigh_alike():
     item = {"confirm": list("abcdefghij"), "clusters": dict.fromkeys("abcdef", "x")}
     assert effective_clusters(item["clusters"].get(one, one) for one in item["confirm"]) == 2
     assert resampling_problems(item) == ["a", "g"]
-    lock = {
-        "items": {"mine": item},
-        "checks": {"tests": 1},
-        "protocol": {"content": {"decision": {"method": "t"}}},
-    }
+    lock = {"items": {"mine": item}, "checks": {"tests": 1}, "protocol": {"content": {"decision": {"method": "t"}}}}
     said = " ".join(lock_sentences.analysis(lock))
     assert "mine come in 5 clusters, whose sizes differ so that they weigh as 2 of one size" in said
 
@@ -123,10 +119,7 @@ def lock(scored=(), clusters=None):
         "tests": 4,
         "corrected_alpha": "0.012500",
         "problems": {
-            str(clusters or 280): {
-                "type_one_over_nominal": "1.0",
-                "minimal_detectable_effect": {"0.2": "0.1"},
-            }
+            str(clusters or 280): {"type_one_over_nominal": "1.0", "minimal_detectable_effect": {"0.2": "0.1"}}
         },
     }
     decision = {"method": "t", "missing": "inconclusive"}

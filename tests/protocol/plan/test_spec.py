@@ -176,30 +176,8 @@ def test_one_rule_of_preservation_replaces_what_every_arm_that_evicts_protects()
 
 def test_a_protocol_and_a_policy_take_the_same_rules_of_recency():
     """The first is read without torch, and has a declaration of its own."""
-    rules = [
-        0,
-        16,
-        2**24,
-        -1,
-        True,
-        1.5,
-        "K/4",
-        "K/1",
-        "K/0",
-        "K",
-        "min(128, K/4)",
-        "min(128,K/4)",
-        "K/1000000",
-    ]
-    rules += [
-        "min(0, K/3)",
-        "min(K/4, 128)",
-        "min(128, K/0)",
-        "min(-1, K/4)",
-        "min(12345678, K/2)",
-        "k/4",
-        "K/4 ",
-    ]
+    rules = [0, 16, 2**24, -1, True, 1.5, "K/4", "K/1", "K/0", "K", "min(128, K/4)", "min(128,K/4)", "K/1000000"]
+    rules += ["min(0, K/3)", "min(K/4, 128)", "min(128, K/0)", "min(-1, K/4)", "min(12345678, K/2)", "k/4", "K/4 "]
     taken = []
     for rule in rules:
         try:

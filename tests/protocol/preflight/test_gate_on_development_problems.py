@@ -34,14 +34,7 @@ def protocol(**changes: str):
 def test_shares_are_of_all_lanes_that_ran():
     lanes = [body("h2o"), body("h2o", "wrong"), body("h2o", "no answer", "length"), body("h2o", None, None)]
     counted = development_results.count_answers(lanes)
-    assert counted == {
-        "lanes": 4,
-        "correct": 1,
-        "truncated": 1,
-        "no_answer": 1,
-        "failed": 1,
-        "excluded": 0,
-    }
+    assert counted == {"lanes": 4, "correct": 1, "truncated": 1, "no_answer": 1, "failed": 1, "excluded": 0}
     words = " ".join(development_results.format_shares(counted).split())
     assert words == "1/4 25.0% 25.0% truncated 25.0% no answer 1 failed"
     left_out = body("h2o", None, None) | {"state": "excluded"}

@@ -30,8 +30,7 @@ def check(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("policy", "layers"),
-    [("epikv", 3), ("epikv", 1), ("hs-variance", 3), ("band-adaptive", 3), ("band-adaptive", 5)],
+    ("policy", "layers"), [("epikv", 3), ("epikv", 1), ("hs-variance", 3), ("band-adaptive", 3), ("band-adaptive", 5)]
 )
 def test_bands_that_share_a_layer_are_refused_with_the_arm_the_model_and_the_fix(check, policy, layers):
     with pytest.raises(BadInput) as refused:
@@ -87,8 +86,7 @@ def test_a_rank_that_saves_nothing_of_a_value_is_refused_with_the_arm_and_the_mo
 
 
 @pytest.mark.parametrize(
-    ("policy", "text", "reach"),
-    [("kvzip", 60, 2 * 60), ("kvzip", 5000, 5000 + 2056), ("epicache", 60, 60 + 4)],
+    ("policy", "text", "reach"), [("kvzip", 60, 2 * 60), ("kvzip", 5000, 5000 + 2056), ("epicache", 60, 60 + 4)]
 )
 def test_what_is_fed_behind_a_text_has_positions_or_is_refused(tmp_path, policy, text, reach):
     """By hand: a short text once more; of a long one 2048 tokens and the 8 before; 4 sentences of a token."""
@@ -112,16 +110,10 @@ def test_what_is_fed_behind_a_text_has_positions_or_is_refused(tmp_path, policy,
     ("changes", "says"),
     [
         ({"model_type": None}, "transformers reads no configuration of it: Unrecognized model"),
-        (
-            {"model_type": "own", "auto_map": {"AutoConfig": "own.Config"}},
-            "transformers reads no configuration",
-        ),
+        ({"model_type": "own", "auto_map": {"AutoConfig": "own.Config"}}, "transformers reads no configuration"),
         ({"num_hidden_layers": "four"}, "transformers reads no configuration of it: Validation error"),
         ({"layer_types": ["full_attention"]}, "must be equal to the number of `layer_types`"),
-        (
-            {"num_hidden_layers": 0, "layer_types": []},
-            "with num_hidden_layers 0, of which there is at least 1",
-        ),
+        ({"num_hidden_layers": 0, "layer_types": []}, "with num_hidden_layers 0, of which there is at least 1"),
         ({"num_attention_heads": 0}, "with num_attention_heads 0, of which"),
         ({"num_key_value_heads": 0}, "with num_key_value_heads 0, of which"),
         ({"num_key_value_heads": 3}, "with 4 attention heads for 3 KV heads"),

@@ -116,11 +116,7 @@ def test_a_share_counts_on_the_shortest_prompt_and_a_pinned_prompt_on_the_longes
 @pytest.mark.parametrize(
     ("budgets", "prompts", "said"),
     [
-        (
-            "0.5, 0.51",
-            [41, 39],
-            "0.5 and 0.51 are the same slots for model on needle-256 (21 on a prompt of 41",
-        ),
+        ("0.5, 0.51", [41, 39], "0.5 and 0.51 are the same slots for model on needle-256 (21 on a prompt of 41"),
         ("20, 0.5", [40], "20 and 0.5 are the same slots"),
         ("0.5, 0.51", [40, 400], ""),  # 200 and 204 of the longer
         ("20, 0.5", [40, 80], ""),

@@ -80,12 +80,7 @@ def cluster(folder: Path, cpus: int = 2) -> Iterator[Path]:
     environment = {**os.environ, "PATH": PLACES, "SLURM_CONF": str(conf)}
     places = {"socket": "munge.socket", "key-file": "munge.key", "log-file": "munged.log"}
     places |= {"pid-file": "munged.pid", "seed-file": "munged.seed"}
-    munged = [
-        "munged",
-        "--foreground",
-        "--force",
-        *(f"--{name}={folder / to}" for name, to in places.items()),
-    ]
+    munged = ["munged", "--foreground", "--force", *(f"--{name}={folder / to}" for name, to in places.items())]
     commands = (munged, ["slurmctld", "-D", "-f", str(conf)], ["slurmd", "-D", "-f", str(conf)])
     daemons: list[subprocess.Popen[bytes]] = []
     try:

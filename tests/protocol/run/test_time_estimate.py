@@ -30,10 +30,7 @@ def test_forwards_of_a_batch_are_counted_as_they_would_be_run(lanes):
 
 def test_a_batch_is_read_from_its_records():
     def lane(joined, tokens, prefill):
-        return {"tokens": tokens, "batch": {"joined": joined}}, {
-            "prefill_seconds": prefill,
-            "decode_seconds": "1",
-        }
+        return {"tokens": tokens, "batch": {"joined": joined}}, {"prefill_seconds": prefill, "decode_seconds": "1"}
 
     failed = {"tokens": 0, "batch": {}}, {"prefill_seconds": "0.250"}
     records = {

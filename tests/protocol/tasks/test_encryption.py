@@ -116,21 +116,14 @@ def test_sealing_splits_the_data_file_and_encrypts_what_is_held_out(task, home, 
 @pytest.mark.skipif(shutil.which("age") is None, reason="the age tool is not installed")
 def test_the_age_tool_opens_the_file_too(sealed, home, keys):
     opened = subprocess.run(
-        ["age", "-d", "-i", str(keys / "age"), str(home / "aime24.confirm.jsonl.age")],
-        check=True,
-        capture_output=True,
+        ["age", "-d", "-i", str(keys / "age"), str(home / "aime24.confirm.jsonl.age")], check=True, capture_output=True
     )
     assert opened.stdout == HELD
 
 
 def test_a_task_is_refused_while_its_plain_file_lies_beside_the_encrypted_one(task, home, keys):
     task.encrypt([public(keys, "age")])
-    reads = (
-        task.digest,
-        task.fetch,
-        lambda: task.build(FROZEN.dev[0], words),
-        lambda: task.encrypt(["age1"]),
-    )
+    reads = (task.digest, task.fetch, lambda: task.build(FROZEN.dev[0], words), lambda: task.encrypt(["age1"]))
     for read in reads:
         with pytest.raises(BadInput, match=r"aime24\.jsonl shows what .*\.age keeps encrypted; remove one"):
             read()
@@ -161,11 +154,7 @@ def test_without_the_key_development_problems_are_as_ever_and_held_out_ones_are_
         assert (built.context, built.gold) == (row["problem"].strip() + dataset.INSTRUCTION, row["answer"])
         assert tasks.gold(TASK, item) == row["answer"]
     for item in FROZEN.confirm:
-        for read in (
-            lambda item: sealed.build(item, words),
-            sealed.gold,
-            lambda item: tasks.gold(TASK, item),
-        ):
+        for read in (lambda item: sealed.build(item, words), sealed.gold, lambda item: tasks.gold(TASK, item)):
             with pytest.raises(BadInput, match=f"{item}.*is encrypted; pass the key: --identity FILE"):
                 read(item)
         with pytest.raises(BadInput, match="is held out; confirm alone reads it"):
@@ -297,12 +286,7 @@ def test_what_is_no_private_key_is_refused_by_its_file(sealed, keys, tmp_path):
     (tmp_path / "empty").write_text("# nothing\n")
     (tmp_path / "bytes").write_bytes(b"\xff\xfe")
     (tmp_path / "torn").write_bytes((keys / "ssh").read_bytes()[:90])
-    files = [
-        keys / "age.pub",
-        keys / "ssh.pub",
-        keys / "locked",
-        *map(tmp_path.joinpath, ("empty", "bytes", "torn")),
-    ]
+    files = [keys / "age.pub", keys / "ssh.pub", keys / "locked", *map(tmp_path.joinpath, ("empty", "bytes", "torn"))]
     for file in files:
         with pytest.raises(BadInput, match=f"--identity {file}: is no private key of age or ssh without"):
             held_out_guard.refuse_missing_key([tasks.get(TASK)], file)

@@ -172,9 +172,7 @@ def test_a_row_asks_the_same_under_every_id(path, tmp_path):
     assert one.content_digest("longbench_qasper/q1") == two.content_digest("longbench_qasper/another")
     assert one.content_digest("longbench_qasper/q1") != one.content_digest("longbench_qasper/q2")
     other = written(
-        tmp_path / "c.jsonl",
-        row(1, _id="", answers=["B"], length=7, added=1),
-        row(2, _id="", length=7, added=1),
+        tmp_path / "c.jsonl", row(1, _id="", answers=["B"], length=7, added=1), row(2, _id="", length=7, added=1)
     )
     three = LmEvalTask("o", "longbench_qasper_e", other)
     assert one.content_digest("longbench_qasper/q1") == three.content_digest("longbench_qasper_e/0000")

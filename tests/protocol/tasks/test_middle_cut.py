@@ -17,13 +17,7 @@ def counted_words(text):
 
 @pytest.mark.parametrize(
     ("most", "kept"),
-    [
-        (7, WORDS),
-        (8, WORDS),
-        (6, "one two\nthree five six seven"),
-        (5, "one two\nthree six seven"),
-        (2, "one seven"),
-    ],
+    [(7, WORDS), (8, WORDS), (6, "one two\nthree five six seven"), (5, "one two\nthree six seven"), (2, "one seven")],
 )
 def test_words_are_kept_from_both_ends_with_the_white_space_between_them(most, kept):
     assert cut_middle(WORDS, MaxLength(words=most), lambda text: pytest.fail("words need no tokenizer")) == kept

@@ -81,10 +81,7 @@ BROKEN = {
     "a truth as answer": (line(answer=True), "line 1: answer: write text, not True"),
     "answers that are no list": (line(answer=None, answers="3"), "line 1: answers: write a list of texts"),
     "no answers": (line(answer=None, answers=[]), "line 1: answers: write a list of texts, not []"),
-    "one of the answers is none": (
-        line(answer=None, answers=["3", None]),
-        "answers[1]: write text, not None",
-    ),
+    "one of the answers is none": (line(answer=None, answers=["3", None]), "answers[1]: write text, not None"),
     "an answer twice": (line(answer=None, answers=["3", "3"]), "line 1: answers[1]: '3' stands twice"),
     "an answer that is not NFC": (line(answer="e\u0301"), "line 1: answer: is not NFC"),
     "a level that is no text": (line(level=3), "line 1: level: write text, not 3"),
@@ -137,13 +134,7 @@ def test_what_is_written_is_what_is_read(written):
     """Persian joins letters with a sign that prints nothing; a line feed at the end may be missing."""
     rows = [
         {**GOOD, "level": "easy", "cluster": "hens", "prefix": "<think>\n"},
-        {
-            "id": "b",
-            "context": "A\tB\nن\u200cن",
-            "answers": ["x", "y"],
-            "level": "hard",
-            "cluster": "c",
-        },
+        {"id": "b", "context": "A\tB\nن\u200cن", "answers": ["x", "y"], "level": "hard", "cluster": "c"},
     ]
     data = "\n".join(json.dumps(row, ensure_ascii=False) for row in rows).encode()
     for ending in (b"", b"\n"):
@@ -298,61 +289,25 @@ def test_a_held_out_line_is_built_through_the_door_alone(written):
 
 NEEDLE = 'name = "needle-256"\n'
 SETTINGS = {
-    "a folder": (
-        'file = "data/mine.jsonl"\ngrader = "exact"',
-        "tasks[0].file: write the name of a file beside",
-    ),
-    "a way up": (
-        'file = "../mine.jsonl"\ngrader = "exact"',
-        "tasks[0].file: write the name of a file beside",
-    ),
+    "a folder": ('file = "data/mine.jsonl"\ngrader = "exact"', "tasks[0].file: write the name of a file beside"),
+    "a way up": ('file = "../mine.jsonl"\ngrader = "exact"', "tasks[0].file: write the name of a file beside"),
     "another ending": ('file = "mine.json"\ngrader = "exact"', "tasks[0].file: write the name of a file"),
-    "a file of ours": (
-        'file = "Ledger.jsonl"\ngrader = "exact"',
-        "tasks[0].file: Ledger.jsonl is a file of the",
-    ),
-    "no grader": (
-        'file = "mine.jsonl"',
-        "tasks[0].grader: missing; write what grades the answers, one of exact",
-    ),
-    "an unknown grader": (
-        'file = "mine.jsonl"\ngrader = "rogue"',
-        "unknown grader 'rogue'; did you mean 'rouge'",
-    ),
+    "a file of ours": ('file = "Ledger.jsonl"\ngrader = "exact"', "tasks[0].file: Ledger.jsonl is a file of the"),
+    "no grader": ('file = "mine.jsonl"', "tasks[0].grader: missing; write what grades the answers, one of exact"),
+    "an unknown grader": ('file = "mine.jsonl"\ngrader = "rogue"', "unknown grader 'rogue'; did you mean 'rouge'"),
     "a name of ours": (
         'name = "chain"\nfile = "mine.jsonl"\ngrader = "exact"',
         "tasks[0].name: 'chain' is the name of a task that is there; write another",
     ),
-    "a stem of ours": (
-        'file = "chain.jsonl"\ngrader = "exact"',
-        "tasks[0].name: 'chain' is the name of a task",
-    ),
-    "a name that no file has": (
-        'name = "a b"\nfile = "a.jsonl"\ngrader = "exact"',
-        "tasks[0].name: write a name",
-    ),
-    "a grader of ours": (
-        NEEDLE + 'grader = "exact"',
-        "tasks[0].grader: stands with file alone; leave it out",
-    ),
-    "an instruction to ours": (
-        NEEDLE + 'instruction = "Go."',
-        "tasks[0].instruction: stands with file alone",
-    ),
+    "a stem of ours": ('file = "chain.jsonl"\ngrader = "exact"', "tasks[0].name: 'chain' is the name of a task"),
+    "a name that no file has": ('name = "a b"\nfile = "a.jsonl"\ngrader = "exact"', "tasks[0].name: write a name"),
+    "a grader of ours": (NEEDLE + 'grader = "exact"', "tasks[0].grader: stands with file alone; leave it out"),
+    "an instruction to ours": (NEEDLE + 'instruction = "Go."', "tasks[0].instruction: stands with file alone"),
     "two ways": ('file = "a.jsonl"\ngrader = "f1"\nlm_eval = "x"', "tasks[0].lm_eval: stands beside file"),
-    "data of a file": (
-        'file = "a.jsonl"\ngrader = "f1"\ndata = "b.jsonl"',
-        "tasks[0].data: stands with lm_eval",
-    ),
-    "lm_eval without data": (
-        'lm_eval = "gsm8k"',
-        "tasks[0].data: write the file of its problems or, of RULER",
-    ),
+    "data of a file": ('file = "a.jsonl"\ngrader = "f1"\ndata = "b.jsonl"', "tasks[0].data: stands with lm_eval"),
+    "lm_eval without data": ('lm_eval = "gsm8k"', "tasks[0].data: write the file of its problems or, of RULER"),
     "lm_eval with both": ('lm_eval = "x"\ndata = "b.jsonl"\nlengths = [64]', "tasks[0].data: write the file"),
-    "a grader of lm_eval": (
-        'lm_eval = "x"\ndata = "b.jsonl"\ngrader = "f1"',
-        "tasks[0].grader: stands with file",
-    ),
+    "a grader of lm_eval": ('lm_eval = "x"\ndata = "b.jsonl"\ngrader = "f1"', "tasks[0].grader: stands with file"),
     "two units": (
         'file = "a.jsonl"\ngrader = "f1"\nlongest = { words = 9, tokens = 9 }',
         "tasks[0].longest: write words or tokens, and one of them",
@@ -399,26 +354,17 @@ SETTINGS = {
         'file = "a.jsonl"\ngrader = "f1"\ncluster = "id"',
         "tasks[0].cluster: unknown field 'cluster'",
     ),
-    "a seed of a task": (
-        'lm_eval = "x"\ndata = "b.jsonl"\nseed = 3',
-        "tasks[0].seed: seed belongs in [decision]",
-    ),
+    "a seed of a task": ('lm_eval = "x"\ndata = "b.jsonl"\nseed = 3', "tasks[0].seed: seed belongs in [decision]"),
     "no length": ('lm_eval = "x"\nlengths = []', "tasks[0].lengths: write a list with at least one entry"),
     "a length of nothing": ('lm_eval = "x"\nlengths = [0]', "tasks[0].lengths[0]: write a whole number"),
     "a length in words": ('lm_eval = "x"\nlengths = ["4k"]', "tasks[0].lengths[0]: write a whole number"),
     "data in a folder": ('lm_eval = "x"\ndata = "../b.jsonl"', "tasks[0].data: write the name of a file"),
     "a name of nothing": ('name = "."\nfile = "a.jsonl"\ngrader = "f1"', "tasks[0].name: write a name of"),
-    "a file that is a list": (
-        'file = ["a.jsonl"]\ngrader = "f1"',
-        'tasks[0].file: write "a.jsonl" (text), not [',
-    ),
+    "a file that is a list": ('file = ["a.jsonl"]\ngrader = "f1"', 'tasks[0].file: write "a.jsonl" (text), not ['),
     "a file without a name": ('file = ".jsonl"\ngrader = "f1"', "tasks[0].file: write the name of a file"),
     "an end that cannot be seen": ('file = "a.jsonl\\u0000"\ngrader = "f1"', "tasks[0].file: has U+0000"),
     "no unit": ('file = "a.jsonl"\ngrader = "f1"\nlongest = {}', "tasks[0].longest: write words or tokens"),
-    "a cut of ours": (
-        NEEDLE + "longest = { words = 9 }",
-        "tasks[0].longest: stands with file or lm_eval alone",
-    ),
+    "a cut of ours": (NEEDLE + "longest = { words = 9 }", "tasks[0].longest: stands with file or lm_eval alone"),
     "no problem": (NEEDLE + "dev = 0", "tasks[0].dev: write a whole number from 1 to 2^53-1, not 0"),
     "a number in quotes": (NEEDLE + 'confirm = "9"', "tasks[0].confirm: write 9 (a whole number from 1"),
     "an unknown field": (NEEDLE + "confrim = 9", "tasks[0].confrim: unknown field 'confrim'; did you mean"),
@@ -426,10 +372,7 @@ SETTINGS = {
         "dev = 3",
         'tasks[0].name: missing; add name = "needle-256", or another that `kv-prereg tasks list` lists',
     ),
-    "an empty instruction": (
-        'file = "a.jsonl"\ngrader = "f1"\ninstruction = ""',
-        "tasks[0].instruction: write text",
-    ),
+    "an empty instruction": ('file = "a.jsonl"\ngrader = "f1"\ninstruction = ""', "tasks[0].instruction: write text"),
 }
 TEXT = studies.PROTOCOL.format(model="/nowhere")
 

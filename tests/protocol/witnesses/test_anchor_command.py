@@ -85,10 +85,7 @@ def test_two_witnesses_may_vouch_for_one_document(folder, remote, tsa):
     both = ("--witness", "git", "--witness", "rfc3161", "--remote", remote, "--tsa", tsa.url, "--ca", ca)
     done = anchor(folder, "lock", *both, "--json")
     said = json.loads(done.stdout)
-    assert [(one["witness"], one["status"]) for one in said["anchors"]] == [
-        ("git", "held"),
-        ("rfc3161", "held"),
-    ]
+    assert [(one["witness"], one["status"]) for one in said["anchors"]] == [("git", "held"), ("rfc3161", "held")]
     time = said["anchors"][1]["time"]
     assert said["word"].endswith(f"; lock by rfc3161 {time})")
 

@@ -22,11 +22,7 @@ def test_the_first_block_is_read_as_it_is_known():
 
 def test_the_difficulty_of_a_header_is_that_of_its_bits():
     """0x1d00ffff is difficulty 1; an exponent less by one is 256 times that, half the mantissa twice."""
-    targets = {
-        0x1C00FFFF: 256,
-        0x1C7FFF80: 2,
-        0x170331DB: 88_104_191_118_793,
-    }  # the last: since 24 April 2024
+    targets = {0x1C00FFFF: 256, 0x1C7FFF80: 2, 0x170331DB: 88_104_191_118_793}  # the last: since 24 April 2024
     for bits, difficulty in targets.items():
         target = (bits & 0x7FFFFF) << 8 * ((bits >> 24) - 3)
         header = bitcoin.Header("", b"", 0, target)

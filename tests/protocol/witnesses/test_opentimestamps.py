@@ -156,12 +156,7 @@ def test_a_proof_cut_short_is_none(length):
 
 
 def test_foreign_bytes_are_no_proof():
-    for proof in (
-        b"hello",
-        PROOF + b"\x00",
-        PROOF[:32] + b"\xff" * 4000,
-        PROOF[:65] + chain_by_hand.SHA256 * 3000,
-    ):
+    for proof in (b"hello", PROOF + b"\x00", PROOF[:32] + b"\xff" * 4000, PROOF[:65] + chain_by_hand.SHA256 * 3000):
         with pytest.raises(Tampered, match="not an OpenTimestamps proof"):
             OpenTimestamps().verify(DIGEST, proof)
 

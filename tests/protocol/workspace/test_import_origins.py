@@ -90,11 +90,7 @@ def test_a_sitecustomize_of_pythonpath_is_refused_and_does_not_run_in_the_locked
     command = [sys.executable, "-m", "protocol.confirm", str(registered)]
     before = studies.snapshot(registered)
     done = subprocess.run(
-        command,
-        cwd=studies.ROOT,
-        env=studies.plain() | {"PYTHONPATH": str(evil)},
-        capture_output=True,
-        text=True,
+        command, cwd=studies.ROOT, env=studies.plain() | {"PYTHONPATH": str(evil)}, capture_output=True, text=True
     )
     assert done.returncode == 2
     assert f"BadInput: sys.path: Python imports from {evil}" in done.stderr

@@ -103,12 +103,7 @@ def test_edits_made_after_the_start_are_not_run(folder, tree, temporary):
         fcntl.flock(ledger, fcntl.LOCK_EX)
         command = [sys.executable, "-m", "protocol.confirm", str(folder)]
         process = subprocess.Popen(
-            command,
-            cwd=tree,
-            env=studies.plain(),
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
+            command, cwd=tree, env=studies.plain(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
         )
         while process.poll() is None and not (folder / "claim.json").exists():
             time.sleep(0.05)

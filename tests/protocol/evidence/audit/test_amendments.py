@@ -57,11 +57,7 @@ def last(folder):
 
 
 def content(**protocol):
-    return {
-        "protocol": {"content": protocol},
-        "sources": {"a.py": "1", "b/c.py": "2"},
-        "items": "not compared",
-    }
+    return {"protocol": {"content": protocol}, "sources": {"a.py": "1", "b/c.py": "2"}, "items": "not compared"}
 
 
 def test_every_value_that_differs_is_listed_with_its_path():
@@ -114,12 +110,7 @@ def test_what_had_been_seen_is_counted(old):
     toy.confirm(old)
     verdict.write(Registration.with_lock(old, held), toy.JUDGED)
     about = changed(old, old.parent / "new")["amends"]
-    assert about["seen"] == SEEN_NOTHING | {
-        "probe": probe,
-        "claim": True,
-        "records": 6,
-        "verdict": "REFUTED",
-    }
+    assert about["seen"] == SEEN_NOTHING | {"probe": probe, "claim": True, "records": 6, "verdict": "REFUTED"}
 
 
 def test_an_amendment_of_an_amendment_does_not_forget_the_claim(old):
@@ -325,12 +316,7 @@ def test_a_study_that_is_being_run_is_not_withdrawn(old):
 
 
 def test_a_claim_whose_line_a_crash_cut_off_is_entered_before_the_ledger_is_closed(old):
-    content = {
-        "kind": "kv-prereg claim",
-        "version": 1,
-        "lock": lock.read(old).digest,
-        "ledger": ledger.read_head(old),
-    }
+    content = {"kind": "kv-prereg claim", "version": 1, "lock": lock.read(old).digest, "ledger": ledger.read_head(old)}
     digest = documents.write(old / claim.NAME, content)
     assert amendment.withdraw(Registration(old), "wrong golds")["claim"]
     assert [(entry.event, entry.body.get("claim")) for entry in ledger.read(old)][1:] == [

@@ -177,9 +177,7 @@ OURS += ["anchors/headers", "anchors/lock.ots", "figures", "figures/forest.png",
 
 
 @pytest.mark.parametrize(
-    ("replace", "kind"),
-    [(linked, "a link"), (piped, "a pipe"), (served, "a socket")],
-    ids=["link", "pipe", "socket"],
+    ("replace", "kind"), [(linked, "a link"), (piped, "a pipe"), (served, "a socket")], ids=["link", "pipe", "socket"]
 )
 @pytest.mark.parametrize("name", OURS)
 def test_a_link_or_a_pipe_in_the_place_of_ours_is_named_and_nothing_is_opened(folder, name, replace, kind, monkeypatch):

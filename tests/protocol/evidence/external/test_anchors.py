@@ -132,16 +132,7 @@ def test_a_proof_whose_document_was_taken_away_fails(study):
 
 
 @pytest.mark.parametrize(
-    "name",
-    [
-        "lock.txt",
-        "lock",
-        "records.note",
-        "notes/lock.note",
-        "notes/1.hex",
-        "headers/tip.hex",
-        ".lock.note.12ab",
-    ],
+    "name", ["lock.txt", "lock", "records.note", "notes/lock.note", "notes/1.hex", "headers/tip.hex", ".lock.note.12ab"]
 )
 def test_a_file_that_is_no_proof_fails(study, name):
     path = study / "anchors" / name

@@ -324,10 +324,7 @@ BREAKS = [
     (in_costs("lanes", 5), ["costs"]),
     (in_costs("device", None), ["costs"]),
     (in_costs("host", None), ["costs"]),
-    (
-        in_body("tokens", lambda body: body["tokens"] + 1, "full", "full", lambda b: 1 < b["tokens"] < 20),
-        ["moments"],
-    ),
+    (in_body("tokens", lambda body: body["tokens"] + 1, "full", "full", lambda b: 1 < b["tokens"] < 20), ["moments"]),
     (longer_trajectory, ["moments", "joined", "side file"]),
     (another_width, ["heads", "growth", "room", "side file"]),
     (in_cache("mean", "10.000000"), ["summary"]),

@@ -12,13 +12,7 @@ from protocol.presses.pressed import AsThePress, Pressed
 
 @pytest.mark.parametrize(
     ("parks", "after", "state", "fine"),
-    [
-        (0, 60, 0, True),
-        (0, 60, 1, False),
-        (3, 60, 180 * 8, True),
-        (3, 60, 180 * 8 + 1, False),
-        (3, 90, 1, False),
-    ],
+    [(0, 60, 0, True), (0, 60, 1, False), (3, 60, 180 * 8, True), (3, 60, 180 * 8 + 1, False), (3, 90, 1, False)],
 )
 def test_what_a_lane_parks_is_no_more_than_its_other_caches_can_hold(parks, after, state, fine):
     """Of 90 slots of 8 bytes; nothing is parked where all of them stay."""

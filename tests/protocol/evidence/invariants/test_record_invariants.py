@@ -285,10 +285,7 @@ def bodies(made, arm, budget=None):
         ({"model": {"type": "WordLevel", "vocab": {"ab": 0, "abc": 1}}, "decoder": None}, Vocabulary(True, 3)),
         ({"model": {"type": "WordLevel", "vocab": {"ab": 0, "a bc": 1}}, "decoder": None}, Vocabulary(False, 4)),
         ({"model": {"type": "WordLevel", "vocab": {"ab": 0}}, "decoder": {"type": "Fuse"}}, Vocabulary(False, 2)),
-        (
-            {"model": {"type": "BPE", "vocab": {"ab": 0}}, "added_tokens": [{"content": "<end>"}]},
-            Vocabulary(False, 5),
-        ),
+        ({"model": {"type": "BPE", "vocab": {"ab": 0}}, "added_tokens": [{"content": "<end>"}]}, Vocabulary(False, 5)),
         ({"model": {"type": "Unigram", "vocab": [["ab", 0], ["abcd", -1]]}}, Vocabulary(False, 4)),
     ],
 )

@@ -10,12 +10,7 @@ from typing import Any, NamedTuple
 LOCK = "a" * 64
 PROMPT, TOKENS, WINDOW, STRIDE = 8, 20, 4, 3
 SPAN = [PROMPT, TOKENS - 1]  # the last token is never occluded
-WINDOWS = [
-    (8, 12),
-    (11, 15),
-    (14, 18),
-    (15, 19),
-]  # by hand: every third token, and one that ends with the span
+WINDOWS = [(8, 12), (11, 15), (14, 18), (15, 19)]  # by hand: every third token, and one that ends with the span
 SIGNALS = [["position", None], ["key_norm", 0], ["key_norm", 1], ["scoring:h2o", None]]
 KEPT = [("h2o", "0.5", 4), ("h2o", "6", 6), ("oracle-occlusion", "0.5", 4), ("oracle-occlusion", "6", 6)]
 PROBLEMS = [f"dev/{number}" for number in range(6)]

@@ -44,11 +44,7 @@ def named(task: str, number: int) -> str:
 
 
 def lock_of(
-    models: Sequence[str],
-    tasks: Sequence[str],
-    problems: int,
-    clusters: int | None,
-    anatomy: Mapping[str, Any],
+    models: Sequence[str], tasks: Sequence[str], problems: int, clusters: int | None, anatomy: Mapping[str, Any]
 ) -> dict[str, Any]:
     items: dict[str, Any] = {}
     for task in tasks:

@@ -231,12 +231,7 @@ def unseen(found):
 
 @pytest.mark.parametrize(
     ("change", "says"),
-    [
-        (regraded, "go back to it"),
-        (fewer, "go back to it"),
-        (other_half, "go back to it"),
-        (unseen, "go back to it"),
-    ],
+    [(regraded, "go back to it"), (fewer, "go back to it"), (other_half, "go back to it"), (unseen, "go back to it")],
 )
 def test_lines_that_were_rewritten_do_not_fit_the_ledger(study, change, says):
     rechained(study, change)

@@ -82,10 +82,7 @@ ABSURD = {
     ],
     "span": [changed("span", to=[9, 19]), changed("span", to=[8, 20]), changed("tokens", to=7)],
     "pieces": [changed("pieces", to=["x"] * 19)],
-    "windows": [
-        changed("windows", "padded", 1, 0, to=10),
-        changed("windows", "padded", to=[[8, 12, "", "correct"]]),
-    ],
+    "windows": [changed("windows", "padded", 1, 0, to=10), changed("windows", "padded", to=[[8, 12, "", "correct"]])],
     "kept": [
         changed("kept", 0, "arm", to="full"),
         changed("kept", 1, "budget", to="7"),
@@ -95,10 +92,7 @@ ABSURD = {
 }
 
 
-@pytest.mark.parametrize(
-    ("name", "change"),
-    [(name, change) for name, changes in ABSURD.items() for change in changes],
-)
+@pytest.mark.parametrize(("name", "change"), [(name, change) for name, changes in ABSURD.items() for change in changes])
 def test_an_absurd_line_is_refused_by_name(name, change):
     lines = whole()
     assert lines[0].body["state"] == "labelled"

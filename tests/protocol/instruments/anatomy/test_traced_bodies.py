@@ -338,23 +338,14 @@ def test_a_layer_that_is_not_there_fails_its_arm_alone(model, monkeypatch):
 def test_traces_in_company_have_the_lines_that_they_have_alone(model, monkeypatch):
     """In batches of several; between those that are occluded, some are excluded and one is not reproduced."""
     problems = ["chain/06/000", "chain/09/014", "chain/06/002", PROBLEM, "chain/06/001"]
-    changes = {
-        "[decision]": "[exclude]\nprompt_tokens_above = 57\n[decision]",
-        "budgets = [40, 80]": "budgets = [40]",
-    }
+    changes = {"[decision]": "[exclude]\nprompt_tokens_above = 57\n[decision]", "budgets = [40, 80]": "budgets = [40]"}
     changes |= {f"{arm}\n": "" for arm in PROTOCOL.splitlines() if arm.startswith(("asks", "also-h2o"))}
     own = settings(window=12, stride=6, new_tokens=56)
     alone = [trace_record.occlude_trace(planned(**changes), model, "chain", one, own) for one in problems]
     monkeypatch.setattr(trace_record, "BATCH_WINDOWS", 6)
     monkeypatch.setattr(trace_record, "BATCH_ANSWERS", 4)
     together = list(trace_record.occlude_traces(planned(**changes), model, "chain", problems, own))
-    assert [one.body["state"] for one in alone] == [
-        "labelled",
-        "failed",
-        "labelled",
-        "unreproduced",
-        "labelled",
-    ]
+    assert [one.body["state"] for one in alone] == ["labelled", "failed", "labelled", "unreproduced", "labelled"]
     for one, beside in zip(alone, together, strict=True):
         for found in (one, beside):
             found.body.get("values", {}).pop("sha256", None)

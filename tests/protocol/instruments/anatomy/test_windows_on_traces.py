@@ -4,14 +4,7 @@ from fractions import Fraction
 
 import pytest
 
-from protocol.instruments.anatomy.windows import (
-    Span,
-    count_flips,
-    needed_labels,
-    oracle_priorities,
-    span_of,
-    windows,
-)
+from protocol.instruments.anatomy.windows import Span, count_flips, needed_labels, oracle_priorities, span_of, windows
 
 ONE, HALF = Fraction(1), Fraction(1, 2)
 

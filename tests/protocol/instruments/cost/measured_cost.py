@@ -7,14 +7,7 @@ from protocol.instruments.cost import measurement_file
 from protocol.instruments.cost.measurement_file import ExpectedLine, Measurement, Point
 
 LOCK = "a" * 64
-COST = {
-    "prompt_tokens": [100],
-    "new_tokens": 11,
-    "lanes": [1, 4],
-    "repetitions": 3,
-    "warm_ups": 1,
-    "seed": 7,
-}
+COST = {"prompt_tokens": [100], "new_tokens": 11, "lanes": [1, 4], "repetitions": 3, "warm_ups": 1, "seed": 7}
 CONTENT: dict[str, Any] = {
     "protocol": {
         "content": {

@@ -55,9 +55,7 @@ ABSURD = {
 
 
 @pytest.mark.parametrize(
-    ("name", "change"),
-    [(name, change) for name, changes in ABSURD.items() for change in changes],
-    ids=str,
+    ("name", "change"), [(name, change) for name, changes in ABSURD.items() for change in changes], ids=str
 )
 def test_an_absurd_line_that_is_well_formed_is_refused_by_name(name, change):
     one = whole()

@@ -46,10 +46,7 @@ def test_every_reference_leads_to_a_part(made):
 
 
 def test_files_are_named_by_their_bytes(made):
-    assert [one["contentUrl"] for one in made["distribution"]] == [
-        "records/shard-0.jsonl",
-        "probe/shard-0.jsonl",
-    ]
+    assert [one["contentUrl"] for one in made["distribution"]] == ["records/shard-0.jsonl", "probe/shard-0.jsonl"]
     for one in made["distribution"]:
         assert one["sha256"] == hashlib.sha256((QUICKSTART / one["contentUrl"]).read_bytes()).hexdigest()
 

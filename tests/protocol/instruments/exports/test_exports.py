@@ -88,11 +88,7 @@ def edited(folder: Path, change) -> lock.Lock:
 
 
 PUBLISHED = {"accuracy": "0.9", "published": "0.95", "margin": "0.02"}
-GATE = {
-    "accuracy": "0.5",
-    "truncated": "0.2",
-    "places": [{"model": "smollm2-135m", "task": "needle-768"} | PUBLISHED],
-}
+GATE = {"accuracy": "0.5", "truncated": "0.2", "places": [{"model": "smollm2-135m", "task": "needle-768"} | PUBLISHED]}
 
 
 @pytest.mark.parametrize("folder", SHIPPED, ids=names(SHIPPED))

@@ -149,11 +149,7 @@ def test_accuracies_are_those_of_the_verdict_or_of_the_probe():
     arms = {arm for _, _, budget, arm in found if budget == "64"}
     assert arms == {"1d", "1d_div-0.5", "snapkv_with_window"}  # the winner, by the name of the candidate
     assert found["chain-qwen2", "chain", "64", "1d"] == pytest.approx(0.18, abs=0.01)  # findings: 13 to 18 %
-    probed = [
-        lane_of("a", "p", "correct"),
-        lane_of("a", "q", "wrong"),
-        lane_of("a", "r", "correct", "excluded"),
-    ]
+    probed = [lane_of("a", "p", "correct"), lane_of("a", "q", "wrong"), lane_of("a", "r", "correct", "excluded")]
     probed += [lane_of("b", "p", "wrong"), lane_of("b (again)", "p", "correct")]
     split, found = measures.read_accuracies(SimpleNamespace(has=lambda name: False, probe_records=probed))
     assert split == "development"
@@ -163,14 +159,7 @@ def test_accuracies_are_those_of_the_verdict_or_of_the_probe():
 
 def row(arm, accuracy, budget="64", **told):
     each = dict.fromkeys(Proxies._fields, 0.5) | told
-    return {
-        "model": "m",
-        "task": "t",
-        "budget": budget,
-        "arm": arm,
-        "problems": 3,
-        "accuracy": accuracy,
-    } | each
+    return {"model": "m", "task": "t", "budget": budget, "arm": arm, "problems": 3, "accuracy": accuracy} | each
 
 
 def test_proxies_are_ranked_with_accuracy_within_a_cell():
@@ -190,10 +179,7 @@ def test_proxies_are_ranked_with_accuracy_within_a_cell():
 
 def test_means_leave_out_what_is_no_number():
     nothing = Proxies(math.nan, 0.5, 0.5, 0.5, 0.5)
-    found = {
-        ("m", "t", "64", "a"): [nothing, nothing._replace(agreement=0.3)],
-        ("m", "t", "64", "b"): [nothing],
-    }
+    found = {("m", "t", "64", "a"): [nothing, nothing._replace(agreement=0.3)], ("m", "t", "64", "b"): [nothing]}
     one, other = measures.mean_rows(found, {("m", "t", "64", "a"): 0.25})
     assert (one["agreement"], one["accuracy"], one["problems"]) == (0.3, 0.25, 2)
     assert (other["agreement"], other["accuracy"]) == (None, None)

@@ -7,8 +7,7 @@ from protocol.instruments.show.problem_answers import Piece
 
 
 @pytest.mark.parametrize(
-    ("share", "level"),
-    [(0, 0), (1 / 8, 1), (4 / 12, 1), (0.34, 2), (8 / 12, 2), (0.67, 3), (7 / 8, 3), (1, 4)],
+    ("share", "level"), [(0, 0), (1 / 8, 1), (4 / 12, 1), (0.34, 2), (8 / 12, 2), (0.67, 3), (7 / 8, 3), (1, 4)]
 )
 def test_a_share_has_one_of_five_levels_none_and_all_alone(share, level):
     assert problem_answers.share_level(share) == level

@@ -296,18 +296,9 @@ def test_the_list_counts_the_lanes_that_are_graded_otherwise_and_says_how_to_loo
     ("argv", "said"),
     [
         (["--kept"], "--kept: is of one problem; name it with --problem"),
-        (
-            ["--problem", PROBLEM, "--event", "2"],
-            "--event: says after which event tokens are kept; write --kept",
-        ),
-        (
-            ["--problem", PROBLEM, "--html", "nowhere/x.html"],
-            "name a file in a folder that is there",
-        ),
-        (
-            ["--problem", PROBLEM, "--html", ALPHA / "x.html"],
-            "lies in the registration, which holds evidence",
-        ),
+        (["--problem", PROBLEM, "--event", "2"], "--event: says after which event tokens are kept; write --kept"),
+        (["--problem", PROBLEM, "--html", "nowhere/x.html"], "name a file in a folder that is there"),
+        (["--problem", PROBLEM, "--html", ALPHA / "x.html"], "lies in the registration, which holds evidence"),
     ],
 )
 def test_options_that_say_nothing_together_are_refused(capsys, argv, said):

@@ -14,10 +14,7 @@ from protocol.instruments.anatomy.analysis.traces import read_anatomy
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     made = simulated_anatomy.written(
-        tmp_path_factory.mktemp("agreed") / "study",
-        np.random.default_rng(1),
-        problems=12,
-        states={1: "unmoved"},
+        tmp_path_factory.mktemp("agreed") / "study", np.random.default_rng(1), problems=12, states={1: "unmoved"}
     )
     lock = json.loads((made / "lock.json").read_text())
     lock["protocol"]["content"]["arms"]["fair"] = {"policy": "dull", "set": {"scoring.window": 8}}
@@ -60,10 +57,7 @@ def test_the_file_names_policies_and_what_was_set_and_leaves_presses_out(folder)
     rows = tomllib.loads(policy_agreement.format_toml(agreed(folder)))["agreement"]
     by_arm = {row["arm"]: row for row in rows if row["budget"] == "64"}
     assert by_arm.keys() == {"keen", "fair", "dull", "contrary"}
-    assert (by_arm["fair"]["policy"], by_arm["fair"]["changed"]) == (
-        "dull",
-        "policy dull, scoring.window = 8",
-    )
+    assert (by_arm["fair"]["policy"], by_arm["fair"]["changed"]) == ("dull", "policy dull, scoring.window = 8")
     assert tomllib.loads(policy_agreement.format_toml([])) == {}
 
 

@@ -102,11 +102,5 @@ def test_the_oracle_is_no_policy_and_everything_is_printed(tmp_path, capsys):
 
 def test_a_token_has_one_class():
     told = {"12": "number", " x2": "number", " plus": "word", "é": "word", ".": "punctuation", "": "special"}
-    told |= {
-        " \n": "space",
-        "<|im_end|>": "special",
-        "</s>": "special",
-        "<": "punctuation",
-        "+": "punctuation",
-    }
+    told |= {" \n": "space", "<|im_end|>": "special", "</s>": "special", "<": "punctuation", "+": "punctuation"}
     assert {piece: class_of(piece) for piece in told} == told

@@ -57,7 +57,7 @@ def test_every_trace_is_counted_by_how_it_ended(page):
         (task, half) for task in TASKS for half in ("choose", "test")
     ]
     assert [(row["traces"], row["wrong"], row["unmoved"]) for row in rows] == [
-        *([("11", "1", "1"), ("11", "0", "0")] * 2),
+        *([("11", "1", "1"), ("11", "0", "0")] * 2)
     ]
 
 
