@@ -47,7 +47,7 @@ from policies.contract import (
 from policies.crystal import BranchDissolution
 from policies.decoding import Plain, StateLines
 from policies.policy import Eviction, Policy, pin_prompt
-from policies.protect import Marked, Pinned, Preserve, Protect, RecentHalf
+from policies.protect import Boundary, Marked, Pinned, Preserve, Protect, RecentHalf
 from policies.routing import Adaptive, PerHead, PerLayer, Pyramid, Shared
 from policies.selection import Chunks, Diverse, TopK
 from policies.signals import Norms, read_signal
@@ -60,6 +60,7 @@ __all__ = [
     "AttentionSignal",
     "Bases",
     "Blockwise",
+    "Boundary",
     "BranchDissolution",
     "BudgetError",
     "CacheSignal",

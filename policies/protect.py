@@ -97,13 +97,33 @@ class Preserve:
     stacks: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        recent_slots(self.recent, 0)
+        budget_slots("recent", self.recent, 0)
 
     def slots(self, filled: Tensor, budget: int, *, decoding: bool, prompt: Tensor | None = None) -> Tensor:
-        recent = filled & (slots_after(filled) < recent_slots(self.recent, budget))
+        recent = filled & (slots_after(filled) < budget_slots("recent", self.recent, budget))
         if not self.prompt:
             return recent
         return recent | (filled if prompt is None else prompt)
+
+
+@dataclass(frozen=True)
+class Boundary(Preserve):
+    """What `Preserve` protects, and the first `sinks` slots of each head, inside the budget.
+
+    arXiv:2605.18053 reserves a tenth of the cache at each boundary: sinks = recent = "K/10", prompt = False.
+
+    sinks: a number of slots or a share of the budget, as `recent`.
+    """
+
+    sinks: int | str = "K/10"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        budget_slots("sinks", self.sinks, 0)
+
+    def slots(self, filled: Tensor, budget: int, *, decoding: bool, prompt: Tensor | None = None) -> Tensor:
+        sinks = filled & (slot_index(filled) < budget_slots("sinks", self.sinks, budget))
+        return sinks | super().slots(filled, budget, decoding=decoding, prompt=prompt)
 
 
 @dataclass(frozen=True)
@@ -175,14 +195,14 @@ def round_down_share(share: float, budget: int) -> int:
     return int(Fraction(repr(share)) * budget)
 
 
-def recent_slots(recent: int | str, budget: int) -> int:
-    """Return the number of slots that `recent` means if K is `budget`. Raises ValueError if invalid."""
-    if isinstance(recent, str) and (match := BUDGET_SHARE.fullmatch(recent)):
+def budget_slots(field: str, slots: int | str, budget: int) -> int:
+    """Return the number of slots that `slots` means if K is `budget`. Raises ValueError, which names the field."""
+    if isinstance(slots, str) and (match := BUDGET_SHARE.fullmatch(slots)):
         share, most, divisor = match.groups()
         return budget // int(share) if share else min(int(most), budget // int(divisor))
-    if type(recent) is int and recent >= 0:
-        return recent
-    raise ValueError(f'recent: {recent!r} given; write a number of slots, "K/4" or "min(128, K/4)"')
+    if type(slots) is int and slots >= 0:
+        return slots
+    raise ValueError(f'{field}: {slots!r} given; write a number of slots, "K/4" or "min(128, K/4)"')
 
 
 def slot_index(filled: Tensor) -> Tensor:

@@ -324,7 +324,10 @@ class Design:
         if self.generation.prompt == "pinned":
             policy = policies.pin_prompt(policy)
         if (preserve := self.generation.preserve) is not None:
-            protect, lines = policies.Preserve(preserve.prompt, preserve.recent), preserve.lines
+            protect = policies.Preserve(preserve.prompt, preserve.recent)
+            if preserve.sinks is not None:
+                protect = policies.Boundary(preserve.prompt, preserve.recent, preserve.sinks)
+            lines = preserve.lines
             policy = replace(policy, protect=protect if lines is None else policies.Marked(protect, lines))
         interval = self.generation.interval
         if interval is None or policy.cadence.interval is not None:

@@ -33,6 +33,15 @@ class Preservation(NamedTuple):
             if_absent="no line",
         ),
     ] = None
+    sinks: Annotated[
+        int | str | None,
+        Field(
+            Recency(),
+            "How many of the first slots of each head stay, as `recent`.",
+            "K/10",
+            if_absent="no sinks",
+        ),
+    ] = None
 
 
 class Generation(NamedTuple):

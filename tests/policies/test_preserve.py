@@ -7,7 +7,7 @@ import torch
 from policy_prompts import a_prompt, a_view
 
 import policies
-from policies import BudgetError, Cadence, Preserve
+from policies import Boundary, BudgetError, Cadence, Preserve
 
 # A prompt of six tokens; then two of an answer, and since then three more: slots of positions 0-7, 9-11.
 STORED = torch.tensor([0, 1, 2, 3, 4, 5, 6, 7, 9, 10, 11])
@@ -53,6 +53,8 @@ def test_recency_is_a_number_or_a_share_of_the_budget_rounded_down(recent, slots
 def test_another_rule_is_refused_by_name(recent):
     with pytest.raises(ValueError, match=r'^recent: .* given; write a number of slots, "K/4" or'):
         Preserve(recent=recent)
+    with pytest.raises(ValueError, match=r'^sinks: .* given; write a number of slots, "K/4" or'):
+        Boundary(sinks=recent)
 
 
 def test_the_prompt_and_the_last_slots_stay_and_the_rest_competes():
@@ -74,6 +76,23 @@ def test_without_the_prompt_only_the_last_slots_of_each_head_stay():
     assert [head.nonzero().flatten().tolist() for head in both[0]] == [[0, 1, 2, 6, 7], [0, 1, 2, 3, 4]]
 
 
+@pytest.mark.parametrize(
+    ("rule", "kept"),
+    [
+        # Of heads with 8 and 5 slots, at a budget of 10, counted by hand.
+        (Boundary(False, "K/10", "K/5"), [[0, 1, 7], [0, 1, 4]]),
+        (Boundary(False, 2, 0), [[6, 7], [3, 4]]),
+        (Boundary(False, 0, 6), [[0, 1, 2, 3, 4, 5], [0, 1, 2, 3, 4]]),
+        (Boundary(True, 1, 4), [[0, 1, 2, 3, 7], [0, 1, 2, 3, 4]]),
+    ],
+)
+def test_the_boundary_is_the_first_and_the_last_slots_of_each_head(rule, kept):
+    filled = torch.tensor([[[True] * 8, [True] * 5 + [False] * 3]])
+    prompt = torch.arange(8).lt(3) & filled
+    found = rule.slots(filled, 10, decoding=True, prompt=prompt)
+    assert [head.nonzero().flatten().tolist() for head in found[0]] == kept
+
+
 EVICTING = [name for name in policies.names() if policies.get(name).evicts]
 PROMPT = a_prompt(300)
 
@@ -86,6 +105,9 @@ def test_one_rule_holds_in_every_policy_whatever_it_protected_before(name):
     assert kept[..., -50:].all()
     assert kept.sum() <= 200 * kept[..., 0].numel()
     assert set(policies.diff(policies.get(name), policy)) == {"protect"}
+    boundary = replace(policy, protect=Boundary(False, "K/10", "K/5")).keep(a_view(PROMPT, [policy]), 200)
+    assert boundary[..., :40].all()
+    assert boundary[..., -20:].all()
 
 
 def test_all_of_a_prompt_is_preserved_at_the_end_of_its_prefill():

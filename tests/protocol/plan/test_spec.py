@@ -172,6 +172,9 @@ def test_one_rule_of_preservation_replaces_what_every_arm_that_evicts_protects()
     fewer = parse(TEXT.replace("threads = 1", RULE.format(prompt="false", recent="16")))
     assert fewer.content()["generation"]["preserve"] == {"prompt": False, "recent": 16}
     assert fewer.policy("streaming").protect == policies.Preserve(False, 16)
+    boundary = parse(TEXT.replace("threads = 1", RULE.format(prompt="false", recent='"K/10", sinks = 4')))
+    assert boundary.content()["generation"]["preserve"] == {"prompt": False, "recent": "K/10", "sinks": 4}
+    assert boundary.policy("random").protect == policies.Boundary(False, "K/10", 4)
 
 
 def test_a_protocol_and_a_policy_take_the_same_rules_of_recency():
