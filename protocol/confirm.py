@@ -49,8 +49,6 @@ from protocol.witnesses import registered
 from protocol.workspace import drift, locked_tree
 from protocol.workspace.study import Study, open_study, refuse_drift
 
-__all__ = ["Judgement", "confirm", "judge_sealed", "main"]
-
 if TYPE_CHECKING:  # with torch
     from protocol.run.runner import RunUpdate
 

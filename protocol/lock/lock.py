@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from protocol.formats import citations, documents, files, runners
-from protocol.formats.documents import Document as Lock
+from protocol.formats.documents import Document
 from protocol.formats.fields import (
     ANYTHING,
     DIGEST,
@@ -26,18 +26,7 @@ from protocol.formats.journal import HEAD
 from protocol.formats.refusals import AlreadyClaimed, BadInput, Tampered
 from protocol.lock import installed_files, version_1
 
-__all__ = [
-    "FIELDS",
-    "NAME",
-    "VERSION",
-    "Lock",
-    "compare_release",
-    "is_of_other_code",
-    "read",
-    "refuse_second",
-    "write",
-]
-
+Lock = Document
 NAME = "lock.json"
 OBJECT = MapOf(ANYTHING)
 TEXT_LIST = ListOf(Text(), 1)

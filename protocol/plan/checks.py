@@ -18,13 +18,12 @@ from protocol.formats.refusals import BadInput
 from protocol.formats.registry import load_attribute
 from protocol.formats.suggestions import unknown_message
 from protocol.formats.vocabulary import FULL
-from protocol.plan.design import Arm, Decision, Design
+from protocol.plan.decision import Decision
+from protocol.plan.design import Arm, Design
 from protocol.plan.gate import GateException
 from protocol.plan.policy_name import POLICY
 from protocol.plan.settings_grid import setting_location
 from protocol.plan.task import task_chance
-
-__all__ = ["check", "faults", "require_floor", "require_gate", "require_memory"]
 
 SAVED = Decimal("0.01")  # the smallest share of the full cache that a lossless subject must save
 LOOK_RULES = ("superior", "non_inferior")

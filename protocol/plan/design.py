@@ -41,23 +41,6 @@ from protocol.plan.task import TASK, Task
 if TYPE_CHECKING:
     from policies import Policy
 
-__all__ = [
-    "ARM",
-    "RERUN_SUFFIX",
-    "TASK",
-    "Arm",
-    "Budget",
-    "Claim",
-    "Decision",
-    "Design",
-    "Exclude",
-    "Generation",
-    "Randomness",
-    "Sweep",
-    "Task",
-    "Witness",
-]
-
 
 PRESS = VisibleText(r"kvpress:[A-Za-z]+", "kvpress: and the name of a press, such as kvpress:SnapKVPress")
 # As ssh-keygen prints it, without the comment: the kind, then 51 bytes with a fixed prefix of 19.

@@ -16,7 +16,6 @@ from protocol.plan.slot_bytes import scale_interval
 if TYPE_CHECKING:
     from policies import Policy
 
-__all__ = ["FULL", "Cell", "arm_budgets", "budget_of", "cells", "never_evicts", "policy_of"]
 
 MAX_CELLS = 100_000  # of a lock; one of 4 MiB holds no more
 

@@ -20,7 +20,6 @@ from protocol.plan.field_kinds import Number
 if TYPE_CHECKING:
     from protocol.plan.design import Design
 
-__all__ = ["TABLE", "Anatomy", "Occlusion", "faults", "refuse_infeasible"]
 
 WRITTEN = ("occlude", ("reasoning", "all"))  # the cases in which text of the model is occluded
 MOST = 2**20  # tokens

@@ -41,8 +41,6 @@ from protocol.instruments.anatomy.analysis.traces import (
 from protocol.instruments.anatomy.fields import HALVES, PARTS
 from protocol.instruments.anatomy.trace_file import ANATOMY, CHOOSE, CHOSEN, TEST
 
-__all__ = ["AGREES", "NOT_ASKED", "NOT_SHOWN", "TOO_FEW", "choose", "judge", "pooled_rho"]
-
 Floats = NDArray[np.float64]
 AGREES, NOT_SHOWN, TOO_FEW = "AGREES", "NOT SHOWN", "TOO FEW TRACES"
 NOT_ASKED = "NOT ASKED"  # beyond position, if the first test does not AGREE

@@ -5,8 +5,6 @@ from typing import Any
 
 from protocol.formats.text_tables import format_columns, wrap_paragraph
 
-__all__ = ["SLIP_NOTE", "format_report", "format_slip", "name_beyond"]
-
 Row = Mapping[str, Any]
 
 

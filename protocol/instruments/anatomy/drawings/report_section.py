@@ -13,8 +13,6 @@ from protocol.instruments.anatomy.analysis.traces import NothingLabelled
 from protocol.instruments.anatomy.drawings.trace_report import AnatomyReport, read_report, status_lines
 from protocol.instruments.anatomy.fields import HALVES, STATES
 
-__all__ = ["render_section"]
-
 NOTE = (
     "Development problems alone: no verdict on a policy depends on any of this. A token is needed where a window "
     "over it was occluded and the answer's grade changed. docs/anatomy.md says what may be concluded."

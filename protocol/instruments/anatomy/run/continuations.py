@@ -23,8 +23,6 @@ from protocol.instruments.anatomy.run.traces import Decoder, full_cache_lane
 from protocol.models.load import LoadedModel
 from protocol.presses.pressed import LanePrefill
 
-__all__ = ["Continuation", "OccludedText", "continue_padded", "dropping_lanes", "padding_token"]
-
 
 class OccludedText(NamedTuple):
     """All tokens fed before a continuation, and the windows of them to pad, one at a time."""

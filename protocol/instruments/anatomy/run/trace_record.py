@@ -33,8 +33,6 @@ from protocol.plan.task import Task
 from protocol.tasks import prompting
 from protocol.workspace.planned_study import PlannedStudy
 
-__all__ = ["Settings", "TraceLine", "occlude_trace", "occlude_traces"]
-
 UNGRADED: Mapping[str, str] = MappingProxyType(
     {
         "error": "the grader could not grade the answer",
