@@ -71,7 +71,7 @@ def _agreement_table(traces: AnatomyReport) -> Markup:
             else NumberCell(f"[{agreement.low:.3f}, {agreement.high:.3f}]", agreement.low),
             percent_cell(agreement.accuracy),
         ]
-        for agreement in measure_policies(traces.lock, traces.anatomy)
+        for agreement in measure_policies(traces.anatomy)
     ]
     heads += ["95 % interval", "correct at the cut, %"]
     return table("Agreement with labels (exploratory)", heads, rows) if rows else Markup("")
