@@ -273,10 +273,7 @@ def format_selected(judged: dict[str, Any]) -> list[str]:
     if "selected" not in judged:
         return []
     subject, winner = judged["contrasts"][0]["subject"], judged["selected"]
-    return [
-        f"{subject} is {winner['arm']} ({arm_text.describe_arm(winner)}), selected on the development problems",
-        "",
-    ]
+    return [f"{subject} is {winner['arm']} ({arm_text.describe_arm(winner)}), selected on the development problems", ""]
 
 
 def format_unevicted(study: Registration) -> list[str]:

@@ -282,12 +282,7 @@ FIELDS = documents.declare_document(
         "git": Field(OrNull(_GIT), "The commit; null outside a repository."),
         "signer": Field(OrNull(SIGNER), "The public key that signs the lock; null without one."),
         "protocol": Field(
-            Table(
-                {
-                    "sha256": Field(DIGEST, "Of protocol.toml."),
-                    "content": Field(PROTOCOL, "What was read from it."),
-                }
-            ),
+            Table({"sha256": Field(DIGEST, "Of protocol.toml."), "content": Field(PROTOCOL, "What was read from it.")}),
             "What was registered.",
         ),
         "grid": Field(ListOf(_CELL, 1), "Every cell that confirm runs."),

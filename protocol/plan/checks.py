@@ -189,11 +189,7 @@ def _press(design: Design, arm: Arm) -> Iterator[str]:
     from protocol.presses import supported_presses
 
     generation, at = design.generation, f"arms.{arm.name}"
-    registered = {
-        "interval": generation.interval,
-        "prompt": generation.prompt,
-        "preserve": generation.preserve,
-    }
+    registered = {"interval": generation.interval, "prompt": generation.prompt, "preserve": generation.preserve}
     for name, value in registered.items():
         if value is not None:
             yield (

@@ -139,12 +139,7 @@ EVENTS: Mapping[str, Field] = MappingProxyType(
             "An attempt to label traces began.",
         ),
         "occluded": Field(
-            Table(
-                {
-                    "records": Field(Integer(), "Traces."),
-                    "head": Field(DIGEST, "The chain of the last line."),
-                }
-            ),
+            Table({"records": Field(Integer(), "Traces."), "head": Field(DIGEST, "The chain of the last line.")}),
             "The attempt came to its end.",
         ),
         "anatomy-chosen": Field(Table({"chosen": Field(DIGEST, "It.")}), "A signal and layer were chosen on one half."),

@@ -86,11 +86,7 @@ def continue_padded(
     )
     longest = max(len(text.token_ids) for text in texts)
     rows = decode.lanes or engine.max_concurrent_lanes(
-        model.network.config,
-        model.network.dtype,
-        model.network.device,
-        longest + new_tokens,
-        max(1, len(positions)),
+        model.network.config, model.network.dtype, model.network.device, longest + new_tokens, max(1, len(positions))
     )
     chunk = chunk or decode.prefill_chunk or packed_prefill.MAX_TOKENS
     continuations: dict[tuple[int, int], Continuation] = {}
