@@ -38,7 +38,7 @@ check: .venv/installed  ## format, lint, types
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 
-pages: .venv/installed  ## the pages that follow from the code; git has not docs/files.md and docs/published_claims.md
+pages: .venv/installed  ## the pages that follow from the code; git has not docs/files.md
 	$(BIN)/python docs/generate.py
 
 docs: .venv-docs/installed pages  ## the pages as a site, in site/; a dead link fails

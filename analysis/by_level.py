@@ -33,11 +33,7 @@ def read_levels(folder: Path) -> dict[str, Any]:
     rows = contrasts_by_level(study)
     if not rows:
         raise RecordError(f"{folder}: lock: items: no task has levels; there is nothing to tell apart")
-    return {
-        "name": study.lock["name"],
-        "title": study.lock["protocol"]["content"]["title"],
-        "contrasts": rows,
-    }
+    return {"name": study.lock["name"], "title": study.lock["protocol"]["content"]["title"], "contrasts": rows}
 
 
 def _format_report(report: Mapping[str, Any]) -> list[str]:

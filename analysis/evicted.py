@@ -67,11 +67,7 @@ def _format_report(report: Mapping[str, Any]) -> list[str]:
     )
     lines = [report["title"], f"{report['problems']} problems; exploratory", "", *report["warnings"], ""]
     lines += text_tables.format_columns(head, map(_count_cells, arms))
-    lines += [
-        "",
-        "Events are those that removed something; shares are of the budget in slots. As ratios:",
-        "",
-    ]
+    lines += ["", "Events are those that removed something; shares are of the budget in slots. As ratios:", ""]
     lines += text_tables.format_columns((*CELL_COLUMNS, *report["ratios"]), map(_ratio_cells, arms))
     return [*lines, "", *text_tables.format_columns(("ratio", "is"), report["ratios"].items())]
 

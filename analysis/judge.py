@@ -13,8 +13,6 @@ from analysis.judgement.judgement import judge
 from protocol.formats.command_line import run_command
 from protocol.formats.json_text import dumps
 
-__all__ = ["judge"]
-
 
 def main(argv: list[str] | None = None) -> int:
     folder = {"folder": "a registration, e.g. registrations/quickstart"}

@@ -122,11 +122,7 @@ def _compare_cells(study: Study, sweep: Mapping[str, Any], seed: int) -> list[Se
         )
         if not len(paired):
             raise RecordError(f"probe: every problem of {task} on {model} is excluded; nothing is selected")
-        low, high, difference = (
-            -1.0,
-            1.0,
-            Fraction(round(float(paired.sum()) * MILLION), paired.size * MILLION),
-        )
+        low, high, difference = (-1.0, 1.0, Fraction(round(float(paired.sum()) * MILLION), paired.size * MILLION))
         if resampled_units.count_units(clusters, len(paired)) > 1:
             units, rng = resampled_units.resampling_units(paired, clusters), np.random.default_rng([seed, index])
             low, high = units.rescale(bootstrap.paired(units.values, reps=DRAWS, rng=rng))[1:3]

@@ -20,7 +20,7 @@ from policies.signals import AttentionSums, HiddenChange, Norms
 from protocol.engine import Lane, LaneFailure, Outcome, Prompt, Run
 from protocol.formats import files
 from protocol.models.load import DTYPES, load
-from protocol.plan.design import Budget
+from protocol.plan.budget import Budget
 from protocol.tasks import prompting
 from protocol.tasks.needle import Needle
 

@@ -21,8 +21,6 @@ PACKAGES = ("protocol", "policies", "splits", "analysis", "figures", "kv_prereg"
 sys.path.insert(0, str(ROOT))  # the tree that these pages are of, whatever is installed
 
 import kv_prereg  # noqa: E402
-from analysis.claims import markdown  # noqa: E402
-from analysis.claims.paper_file import read_paper  # noqa: E402
 from analysis.hypotheses import study_outcomes, tables  # noqa: E402
 from analysis.rules import RULES  # noqa: E402
 from analysis.stats.methods import METHODS  # noqa: E402
@@ -42,7 +40,6 @@ from protocol.formats import (  # noqa: E402
 from protocol.formats.fields import DIGEST, Field, Kind, ListOf, Schema, Table  # noqa: E402
 from protocol.formats.policy_facts import read_policy_facts  # noqa: E402
 from protocol.instruments.anatomy import fields, invariants  # noqa: E402
-from protocol.instruments.anatomy.analysis import policy_agreement  # noqa: E402
 from protocol.instruments.cost import fields as cost_fields  # noqa: E402
 from protocol.lock import lock  # noqa: E402
 from protocol.plan.design import DESIGN  # noqa: E402
@@ -364,13 +361,6 @@ def glossary() -> str:
     return "\n\n".join(wrapped(part) if part[0] not in "#-" else part for part in parts) + "\n"
 
 
-def agreements() -> str:
-    """policies/agreements.toml: what registrations measured of each policy's agreement with needed tokens."""
-    return policy_agreement.format_toml(
-        policy_agreement.read_registrations(study_outcomes.list_registrations(ROOT / "registrations"))
-    )
-
-
 def _rows(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     lines = [heads, ["---"] * len(heads), *([_cell(one) for one in row] for row in rows)]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
@@ -388,7 +378,6 @@ def wrapped(text: str) -> str:
 
 FILES: Mapping[str, Callable[[], str]] = MappingProxyType(
     {
-        "../policies/agreements.toml": agreements,
         "commands.md": commands_page,
         "gates.md": gates,
         "glossary.md": glossary,
@@ -409,17 +398,7 @@ FILES: Mapping[str, Callable[[], str]] = MappingProxyType(
 )
 
 
-def published_claims() -> str:
-    """docs/published_claims.md: the audit of the claims of published papers."""
-    papers = [read_paper(path) for path in sorted((ROOT / "analysis/published").glob("*.toml"))]
-    return markdown.format_document(
-        papers, "kv-prereg claims analysis/published/*.toml --markdown docs/published_claims.md"
-    )
-
-
-UNTRACKED: Mapping[str, Callable[[], str]] = MappingProxyType(
-    {"files.md": files, "published_claims.md": published_claims}
-)
+UNTRACKED: Mapping[str, Callable[[], str]] = MappingProxyType({"files.md": files})
 
 
 def main(arguments: list[str]) -> int:

@@ -27,7 +27,7 @@ ELSEWHERE = {
     "docs/notebook/first_study.ipynb": "first-study.md",
 }
 """Pages from outside of docs/, and the notebook, by their path in the repository: their place in the site."""
-GENERATED = ("docs/files.md", "docs/published_claims.md")  # by docs/generate.py; git does not have them
+GENERATED = ("docs/files.md",)  # by docs/generate.py; git does not have it
 PICTURES = (".png", ".svg")
 LINK = re.compile(r"\[((?:!?\[[^\]]*\]\([^)]*\)|[^\[\]])*)\]\(([^)\s]+)\)")
 CODE = re.compile(r"^```.*?^```$|`[^`\n]+`", re.MULTILINE | re.DOTALL)

@@ -2,8 +2,7 @@
 
     kv-prereg policies
     kv-prereg policies --family epikv
-    kv-prereg policies snapkv        its settings by their paths, what its authors do otherwise, and, where it
-                                     was measured, how far what it keeps agrees with what answers needed
+    kv-prereg policies snapkv        its settings by their paths, and what its authors do otherwise
 
 A setting is changed by its path: policies.get("snapkv", {"scoring.window": 64}) or, of an arm in
 protocol.toml, { policy = "snapkv", set = { "scoring.window" = 64 } }.
@@ -20,7 +19,6 @@ from typing import Any
 
 import torch
 
-from policies import agreements
 from policies.calibration import Calibrated
 from policies.catalogue import get, names
 from policies.contract import (
@@ -97,7 +95,7 @@ def _format_policy(name: str) -> list[str]:
     policy = get(name)
     described = POLICY_FACTS.get(name)
     about = f"{described.family}: {described.line}" if described else "of another distribution: not described here"
-    settings, agreement = structure(policy), agreements.format_agreement(name)
+    settings = structure(policy)
     width = max(map(len, settings))
     return [
         f"{name}, {about}",
@@ -105,7 +103,6 @@ def _format_policy(name: str) -> list[str]:
         "",
         *(f"    {line}".rstrip() for line in _find_docstring(name, policy).splitlines()),
         "",
-        *([*agreement, ""] if agreement else []),
         "Settings by their paths; a name with () is a part, which is not set:",
         *(f"    {path:<{width}}  {text}" for path, text in settings.items()),
         *([f"The state is set by its name: {', '.join(STATES)}"] if type(policy.state) is Verbatim else []),

@@ -126,10 +126,7 @@ def amend(old: Registration, new: Registration, reason: str, key: Path | None) -
             amending_lock = new.lock
         else:
             amending_lock = register(
-                new.folder,
-                files.cache_home(),
-                amends=partial(amendment.describe_amendment, old, reason),
-                key=key,
+                new.folder, files.cache_home(), amends=partial(amendment.describe_amendment, old, reason), key=key
             )
         amendment.close_ledger(old, amending_lock)
     return AmendResult(amending_lock, is_after_claim)

@@ -116,9 +116,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--draw", action="store_true", help="make the drawings again, and compare them")
     parser.add_argument("--simulate", action="store_true", help="simulate again what registering simulated")
     parser.add_argument(
-        "--run-locked",
-        action="store_true",
-        help="run the author's judge as well, contained, when all else held",
+        "--run-locked", action="store_true", help="run the author's judge as well, contained, when all else held"
     )
     parser.add_argument("--signers", type=Path, metavar="FILE", help="who may sign: ssh's list of allowed signers")
     parser.add_argument("--value", type=Path, metavar="FILE", help="the beacon's round, as you looked it up")

@@ -127,13 +127,7 @@ def format_result(result: AuditedFolder) -> list[str]:
     from figures.drawing.plain_forest import plain_forest
 
     judged = result.audited.judged
-    return [
-        result.line,
-        str(judged["title"]),
-        formatting.rule_line(judged),
-        "",
-        *plain_forest(judged["contrasts"]),
-    ]
+    return [result.line, str(judged["title"]), formatting.rule_line(judged), "", *plain_forest(judged["contrasts"])]
 
 
 def _fence_lines(lines: list[str]) -> str:

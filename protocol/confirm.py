@@ -49,8 +49,6 @@ from protocol.witnesses import registered
 from protocol.workspace import drift, locked_tree
 from protocol.workspace.study import Study, open_study, refuse_drift
 
-__all__ = ["Judgement", "confirm", "judge_sealed", "main"]
-
 if TYPE_CHECKING:  # with torch
     from protocol.run.runner import RunUpdate
 
@@ -275,10 +273,7 @@ def format_selected(judged: dict[str, Any]) -> list[str]:
     if "selected" not in judged:
         return []
     subject, winner = judged["contrasts"][0]["subject"], judged["selected"]
-    return [
-        f"{subject} is {winner['arm']} ({arm_text.describe_arm(winner)}), selected on the development problems",
-        "",
-    ]
+    return [f"{subject} is {winner['arm']} ({arm_text.describe_arm(winner)}), selected on the development problems", ""]
 
 
 def format_unevicted(study: Registration) -> list[str]:

@@ -41,8 +41,6 @@ from protocol.workspace import imports
 from protocol.workspace.drift import ROOT
 from protocol.workspace.planned_study import PlannedStudy, read_protocol
 
-__all__ = ["Parent", "main", "register"]
-
 # Words of the output that the help explains.
 TERMS = (
     "lock",

@@ -80,10 +80,7 @@ def main(argv: list[str] | None = None, *, is_typed: bool = False) -> int:
     planning.add_argument("--shape", action="append", default=[], metavar="MODEL=FILE", help="config.json of a model")
     planning.add_argument("--prompt-tokens", type=int, metavar="N", help="tokens of a prompt (counted)")
     planning.add_argument(
-        "--answer-tokens",
-        type=int,
-        metavar="N",
-        help="tokens of an answer (the probe's, or half of the most)",
+        "--answer-tokens", type=int, metavar="N", help="tokens of an answer (the probe's, or half of the most)"
     )
     return command.run(
         parser, argv, Options(), lambda args: act(args, is_typed) if args.on is None else estimate_on_machine(args)

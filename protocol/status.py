@@ -41,17 +41,7 @@ from protocol.workspace import drift
 
 # Words of the output that the help explains.
 TERMS = (
-    *(
-        "written",
-        "locking was cut off",
-        "locked",
-        "drifted",
-        "claimed",
-        "attempt",
-        "unfinished",
-        "sealed",
-        "judged",
-    ),
+    *("written", "locking was cut off", "locked", "drifted", "claimed", "attempt", "unfinished", "sealed", "judged"),
     *(
         "withdrawn",
         "amended",

@@ -3,7 +3,6 @@
     kv-prereg claims --template paper.toml      writes a commented file to fill in (docs/claims.md)
     kv-prereg claims paper.toml
     kv-prereg claims analysis/published/*.toml
-    kv-prereg claims analysis/published/*.toml --markdown docs/published_claims.md
 
 For each claim how far its check reaches (transcribed, arithmetic, inference, or none) and its verdict, with
 the numbers that decide; the last line counts by level. For each table, whether its values are possible at n.
@@ -17,7 +16,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from analysis.claims.markdown import format_document
 from analysis.claims.paper_file import ClaimError, Paper, read_paper
 from analysis.claims.verdicts import judge_claims, judge_tables
 from protocol.formats import progress_display
@@ -34,7 +32,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("files", nargs="*", type=Path, metavar="FILE.toml", help="published numbers and claims")
     output = parser.add_mutually_exclusive_group()
     output.add_argument("--json", action="store_true", help="print canonical JSON")
-    output.add_argument("--markdown", type=Path, metavar="FILE", help="write the document there")
     output.add_argument("--template", type=Path, metavar="FILE", help="write a file to fill in there")
     args = parser.parse_args(argv)
     if bool(args.files) == bool(args.template):
@@ -47,14 +44,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             return 0
         with progress_display.show_phases(), phase(f"checking the claims of {len(args.files)} files"):
             papers = [read_paper(path) for path in args.files]
-            if args.markdown:
-                names = " ".join(map(str, args.files))
-                text = format_document(papers, f"kv-prereg claims {names} --markdown {args.markdown}")
-                args.markdown.write_text(text, encoding="utf-8")
-            else:
-                text = dumps({"papers": [_to_json(paper) for paper in papers]}) if args.json else _format_text(papers)
-        if not args.markdown:
-            print_bytes(text)
+            text = dumps({"papers": [_to_json(paper) for paper in papers]}) if args.json else _format_text(papers)
+        print_bytes(text)
     except (ClaimError, OSError) as error:
         print_escaped(f"{type(error).__name__}: {format_refusal(error)}", sys.stderr)
         return 2

@@ -129,11 +129,7 @@ def read_paper(path: Path) -> Paper:
     claims = [_parse_claim(path, i, entry) for i, entry in enumerate(file.take("claim", list, default=[]))]
     equations = [_parse_equation(path, i, entry) for i, entry in enumerate(file.take("equation", list, default=[]))]
     form_names = [*names, *(equation.id for equation in equations)]
-    for kind, ids in (
-        ("table", [t.id for t in tables]),
-        ("equation", form_names),
-        ("claim", [c.id for c in claims]),
-    ):
+    for kind, ids in (("table", [t.id for t in tables]), ("equation", form_names), ("claim", [c.id for c in claims])):
         duplicates = sorted({identifier for identifier in ids if ids.count(identifier) > 1})
         if duplicates:
             raise ClaimError(f"{path}: {kind}.id: {duplicates[0]!r} stands twice; give each its own")

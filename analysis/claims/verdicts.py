@@ -22,7 +22,6 @@ VERDICTS: Mapping[Level, Mapping[bool | None, str]] = MappingProxyType(
     }
 )
 UNCHECKED = ("no test", "not printed")  # verdicts of the level "none"
-CONTRADICTED = ("differs", "does not follow")
 
 SENTENCES = {
     "alike": "The sentence's number is the table's number.",

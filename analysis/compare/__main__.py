@@ -64,12 +64,7 @@ def _compare_files(args: argparse.Namespace) -> int:
 def _parse_args(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = make_parser("kv-prereg compare", __doc__)
     add = parser.add_argument
-    add(
-        "paths",
-        nargs="+",
-        metavar="[NAME=]PATH",
-        help="a result file, the folder of a run, or a registration",
-    )
+    add("paths", nargs="+", metavar="[NAME=]PATH", help="a result file, the folder of a run, or a registration")
     add("--subject", metavar="ARM", help="the arm that the others are compared with; the first without it")
     add("--metric", metavar="NAME", help="of files with several; a column of a CSV")
     add("--filter", metavar="NAME", help="of lm-eval samples with several, as strict-match")

@@ -137,18 +137,7 @@ def compare_frame(frame: pd.DataFrame, **options: Any) -> Comparison:
 
 def format_text(comparison: Comparison) -> list[str]:
     """Format a comparison as lines for people; the first line is the label."""
-    head = [
-        "task",
-        "contrast",
-        "n",
-        "pp",
-        "95 % interval",
-        "simultaneous",
-        "p",
-        "Holm",
-        "max-t",
-        "detectable",
-    ]
+    head = ["task", "contrast", "n", "pp", "95 % interval", "simultaneous", "p", "Holm", "max-t", "detectable"]
     lines = [comparison.label, ""]
     arm_head = ["task", "arm", "problems", "seeds", "mean score, %", "without a score"]
     lines += format_columns(arm_head, [_arm_cells(item) for item in comparison.arm_list])

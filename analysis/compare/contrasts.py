@@ -66,12 +66,7 @@ class FamilyResult(NamedTuple):
 
 
 def compare_pairs(
-    pairs: Sequence[Pair],
-    method: str | None = None,
-    *,
-    alpha: float = 0.05,
-    draws: int = 10_000,
-    seed: int = 0,
+    pairs: Sequence[Pair], method: str | None = None, *, alpha: float = 0.05, draws: int = 10_000, seed: int = 0
 ) -> FamilyResult:
     """Compare every pair by one method: `auto` if all scores are 0 or 1 and there are no clusters, else `t`,
     unless another is named. A pair uses the random stream (seed, its index), as a registered contrast does.
@@ -98,12 +93,7 @@ def compare_pairs(
         family = _compare_family(pairs, alpha, draws, seed)
         intervals = [
             resampled_units.compare_at_levels(
-                name,
-                _difference(pair),
-                pair.clusters,
-                [LEVEL, 1 - level],
-                draws=draws,
-                rng=_stream(seed, index),
+                name, _difference(pair), pair.clusters, [LEVEL, 1 - level], draws=draws, rng=_stream(seed, index)
             )
             for index, pair in enumerate(pairs)
         ]

@@ -32,8 +32,7 @@ def study_rows(folder: Path) -> ResultFile:
     left_out = len(registered) - len(lanes)
     answers = []
     for model, task, budget, arm, seed, problem, correct in zip(
-        *(lanes[name] for name in ("model", "task", "budget", "arm", "seed", "problem", "correct")),
-        strict=True,
+        *(lanes[name] for name in ("model", "task", "budget", "arm", "seed", "problem", "correct")), strict=True
     ):
         label = study.lock["items"][task].get("clusters", {}).get(problem)
         for listed_budget in content["budgets"] if budget == FULL else [budget]:

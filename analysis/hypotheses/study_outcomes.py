@@ -205,10 +205,7 @@ def _development_differences(folder: Path) -> dict[CellKey, float]:
 
 
 def _policy_records(
-    lock: Mapping[str, Any],
-    study: Study,
-    judged: Mapping[str, Any] | None,
-    development: Mapping[CellKey, float],
+    lock: Mapping[str, Any], study: Study, judged: Mapping[str, Any] | None, development: Mapping[CellKey, float]
 ) -> Iterator[PolicyRecord]:
     """Yield a record for each arm. The winner of a sweep is the subject, under the name that contrasts use
     for it.
@@ -323,11 +320,7 @@ def _summarise_comparison(policy: str, contrasts: list[Contrast]) -> Comparison:
 
 
 def _failure_notes(
-    arm: str,
-    study: Study,
-    judged: Mapping[str, Any],
-    contrasts: list[Contrast],
-    development: Mapping[CellKey, float],
+    arm: str, study: Study, judged: Mapping[str, Any], contrasts: list[Contrast], development: Mapping[CellKey, float]
 ) -> Iterator[str]:
     """Yield the failure modes of section 3.2 as far as a judgement shows them.
 

@@ -8,16 +8,7 @@ from analysis.hypotheses.policy_hypotheses import HYPOTHESES, family_of, list_ga
 from analysis.hypotheses.study_outcomes import Comparison, PolicyRecord, canonical_name, select_compared
 
 FAMILIES = ("family", "here", "attempts", "failed", "survived", "undecided", "not tested")
-ATTEMPTS = (
-    "gate",
-    "family",
-    "starts from",
-    "differs in",
-    "hypothesis",
-    "here",
-    "died of",
-    "the paper says",
-)
+ATTEMPTS = ("gate", "family", "starts from", "differs in", "hypothesis", "here", "died of", "the paper says")
 METHODS = ("policy", "starts from", "differs in", "hypothesis", "studies that compared it")
 REGISTERED = (
     "when",

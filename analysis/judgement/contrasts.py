@@ -19,23 +19,6 @@ from analysis.stats import resampled_units
 from analysis.stats.memory_matching import Reference
 from protocol.formats.vocabulary import FULL
 
-__all__ = [
-    "MEMORY",
-    "MISSING_RULES",
-    "GradedStudy",
-    "Lanes",
-    "Pairing",
-    "apply_missing_rule",
-    "credit_comparators",
-    "lane_memory",
-    "pair_arms",
-    "pair_cells",
-    "problem_clusters",
-    "problem_table",
-    "read_judged",
-    "reference_tables",
-]
-
 # The lanes of one arm in one cell, by column.
 Lanes: TypeAlias = pd.DataFrame | Mapping[str, NDArray[Any]]
 MISSING_RULES = ("inconclusive", "wrong")

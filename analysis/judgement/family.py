@@ -25,7 +25,6 @@ from protocol.formats.json_text import format_decimal
 if TYPE_CHECKING:
     from analysis.stats.sequential import Look
 
-__all__ = ["LIMIT_FIELDS", "P_FIELDS", "FamilyComparison", "compare_family"]
 
 LEVEL = 0.95  # coverage of the nominal interval
 REPORTED_METHODS = ("bootstrap", "t", "sign-flip")  # methods whose p is always reported

@@ -16,8 +16,6 @@ from analysis.stats.memory_charge import Charge, CurvePoint, Neighbour, SwingCha
 from protocol.formats.json_text import format_decimal
 from protocol.formats.vocabulary import FULL, ISO_CACHE
 
-__all__ = ["Arms", "ContrastMemory", "charge_contrast", "contrast_memory", "memory_ratios", "memory_row", "slot_bytes"]
-
 Arms = Mapping[tuple[str, ...], Lanes]  # from `Study.by_arm` or `columns_by_arm`
 # Measures of memory, each with its column; they may differ even if the registered memory matches.
 MEASURES: Mapping[str, str] = MappingProxyType(

@@ -16,8 +16,6 @@ from analysis.judgement.study_files import NOT_RUN, Study
 from analysis.rules.rule import Contrast, is_better, is_worse
 from analysis.stats import memory_charge
 
-__all__ = ["extreme_studies", "widen_family"]
-
 
 def extreme_studies(study: Study) -> list[Study]:
     """Return the study with every lane that ended without a grade as good as it could be for the subject, and as

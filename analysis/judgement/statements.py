@@ -23,13 +23,14 @@ from analysis.rules.rule import arm_pairs, is_against_full, measures_memory
 from analysis.rules.sentences import contrast_name, describe_uninformative, list_first, strip_zeros
 from analysis.rules.verdicts import CONFIRMED, INCONCLUSIVE, REFUTED
 
-# Descriptions of late randomness, by its name in a protocol.
+# What seeds and problems are drawn from, by its name in a protocol.
 SOURCES: Mapping[str, str] = MappingProxyType(
     {
-        "nonce": "an auditor's nonce",
-        "beacon": "a public beacon",
-        "anchor": "the Bitcoin block that anchors the lock",
-        "local": "a number that the author's machine drew after the lock, which nobody else saw drawn",
+        "nonce": "the lock and an auditor's nonce",
+        "beacon": "the lock and a public beacon",
+        "anchor": "the lock and the Bitcoin block that anchors the lock",
+        "local": "the lock and a number that the author's machine drew after the lock, which nobody else saw drawn",
+        "cited": "the lock and the claim of the study whose records it cites, which came after both locks",
     }
 )
 
@@ -321,10 +322,9 @@ def _scope_sentences(lock: Mapping[str, Any]) -> list[str]:
 
 def _seed_sentence(content: Mapping[str, Any]) -> str:
     if "randomness" in content:
-        source = SOURCES[content["randomness"]["source"]]
         return (
-            "Freedom from the author's choices: seeds and generated problems derive from the lock and "
-            f"{source}, as the claim records; all else is author-chosen."
+            "Freedom from the author's choices: seeds and generated problems derive from "
+            f"{SOURCES[content['randomness']['source']]}, as the claim records; all else is author-chosen."
         )
     seeds = list_first(str(seed) for seed in content["seeds"])
     return f"Freedom from the author's choices: the seeds ({seeds}) are author-chosen."

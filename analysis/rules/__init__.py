@@ -8,8 +8,6 @@ May import: protocol.formats, analysis.rules, analysis.stats.comparison, analysi
 from analysis.rules.rule import Rule
 from protocol.formats.registry import Registry, loader
 
-__all__ = ["RULES"]
-
 # name in the registration -> rule
 RULES = Registry[Rule](
     {

@@ -18,8 +18,6 @@ from analysis.rules.self_test_cases import EndedLanes, Outcome, PlannedContrast,
 from analysis.stats import above_chance
 from protocol.formats.vocabulary import CURRENT_JUDGING, FULL
 
-__all__ = ["StudyPlan", "planned_contrasts", "simulate_study"]
-
 SLOTS = 1000.0  # slots of every arm unless its memory is unmatched
 FULL_SLOTS = 2000.0  # slots of the full cache, so that the curve has a slope
 MISMATCH_FACTOR = 1.01  # how far unmatched caches of the subject exceed the registered tolerance

@@ -20,22 +20,6 @@ from numpy.typing import ArrayLike, NDArray
 from analysis.stats import equivalence
 from analysis.stats.comparison import Comparison, Margins
 
-__all__ = [
-    "CLIFF",
-    "MIN_PRICE",
-    "Charge",
-    "CurvePoint",
-    "Neighbour",
-    "SwingCharge",
-    "bound_charge",
-    "charge_memory",
-    "measure_charge",
-    "nearest_null",
-    "tost",
-    "widen_interval",
-    "widen_margins",
-]
-
 SLOPE_FACTOR = 2.0  # the curve may be this much steeper than the measured chords
 MIN_PRICE = 2.0  # accuracy points for 100 % more memory: twice the chord from an empty cache to a perfect one
 CLIFF = 0.005  # accuracy may change as much as between two budgets within this share of memory; at 200 slots, one slot

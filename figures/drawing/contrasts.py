@@ -36,13 +36,7 @@ def is_significant(contrast: Mapping[str, Any]) -> bool:
 
 
 def draw_contrast(
-    axes: Any,
-    y: float,
-    name: str,
-    contrast: Mapping[str, Any],
-    *,
-    outside: bool = False,
-    size: float = 1,
+    axes: Any, y: float, name: str, contrast: Mapping[str, Any], *, outside: bool = False, size: float = 1
 ) -> None:
     """Draw a contrast.
 

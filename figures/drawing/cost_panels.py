@@ -22,12 +22,7 @@ def draw_points(axes: Any, curves: Curves, style: Mapping[str, Mapping[str, Any]
         x, y = [point.value for point in arm_points], [100 * point.accuracy.share for point in arm_points]
         largest, last = style[arm]["markersize"] + MARKER_GROWTH, max(len(arm_points) - 1, 1)
         sizes = [(largest - MARKER_GROWTH * (1 - number / last)) ** 2 for number in range(len(arm_points))]
-        marker_style = {
-            "marker": style[arm]["marker"],
-            "color": color,
-            "zorder": style[arm]["zorder"],
-            "linewidths": 0,
-        }
+        marker_style = {"marker": style[arm]["marker"], "color": color, "zorder": style[arm]["zorder"], "linewidths": 0}
         axes.scatter(x, y, s=sizes, gid=f"points-{name}/{arm}", **marker_style)
         if arm == subject:
             ends = ([100 * point.accuracy[end] for point in arm_points] for end in (1, 2))

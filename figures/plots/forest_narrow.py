@@ -7,13 +7,7 @@ from matplotlib.figure import Figure
 from matplotlib.transforms import blended_transform_factory
 
 from figures.drawing import page
-from figures.drawing.contrasts import (
-    INTERVAL,
-    axis_limits,
-    cell_texts,
-    draw_marks,
-    set_ticks,
-)
+from figures.drawing.contrasts import INTERVAL, axis_limits, cell_texts, draw_marks, set_ticks
 from figures.drawing.page import BAND, INK, MARGIN, PALE
 from figures.drawing.table_rows import strip_axes
 from figures.plots import forest_panels
@@ -96,11 +90,7 @@ def _part_entries(part: Part, *, brief: bool) -> list[Entry]:
 
 def _detail_text(contrast: Mapping[str, Any]) -> str:
     texts = cell_texts(contrast)
-    items = [
-        f"p {texts['p']}",
-        f"n {texts['n']}",
-        f"cache {texts['cache']}" + ("" if contrast["matched"] else " †"),
-    ]
+    items = [f"p {texts['p']}", f"n {texts['n']}", f"cache {texts['cache']}" + ("" if contrast["matched"] else " †")]
     if equal_text := equal_memory_text(contrast):
         items.append(f"at equal memory {equal_text}")
     return " · ".join(items).replace("p <", "p < ")

@@ -8,13 +8,7 @@ from matplotlib.figure import Figure
 from matplotlib.transforms import blended_transform_factory
 
 from figures.drawing import formatting
-from figures.drawing.contrasts import (
-    INTERVAL,
-    axis_limits,
-    cell_texts,
-    draw_marks,
-    set_ticks,
-)
+from figures.drawing.contrasts import INTERVAL, axis_limits, cell_texts, draw_marks, set_ticks
 from figures.drawing.page import BAND, INK, MARGIN, PALE, WIDEST, text_width
 from figures.drawing.table_rows import strip_axes
 from figures.plots.forest_parts import MINUS, Part, draw_margin, list_contrasts, new_forest_sheet

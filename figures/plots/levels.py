@@ -92,10 +92,7 @@ def levels(judged: Mapping[str, Any], cells: Sequence[Level]) -> Figure:
                 continue
             line = row * -(-len(budgets) // across) + column // across
             axes = paper.add_axes(
-                MARGIN + LEFT + column % across * (LEFT + plot),
-                legend + block * (lines - 1 - line) + BELOW,
-                plot,
-                HIGH,
+                MARGIN + LEFT + column % across * (LEFT + plot), legend + block * (lines - 1 - line) + BELOW, plot, HIGH
             )
             axes.set_title(f"{' · '.join(setting)} · budget {budget}", loc="left", size=8.5, weight="bold")
             _draw_panel(axes, budget, panel_cells, style, None if has_few_arms else subject)
@@ -124,11 +121,7 @@ def _panels_per_row(budgets: int, title: float) -> tuple[int, float]:
 
 
 def _draw_panel(
-    axes: Any,
-    budget: str,
-    cells: Sequence[Level],
-    style: Mapping[str, Mapping[str, Any]],
-    subject: str | None,
+    axes: Any, budget: str, cells: Sequence[Level], style: Mapping[str, Mapping[str, Any]], subject: str | None
 ) -> None:
     """Draw a panel. subject: if arms are many, the only one with limits besides those that evict nothing."""
     positions = _level_positions(cells)

@@ -23,14 +23,7 @@ TITLE, BELOW, APART = 0.42, 0.42, 0.3  # inches: above a panel, for the values b
 MOST = page.WIDEST - 2 * MARGIN  # inches across, before panels wrap into the next row
 STEP = 5  # pp: the colour scale begins and ends at multiples of it, at least two apart
 BAR = 1.8  # inches, of the scale of colours
-FACTS = [
-    "grade",
-    "correct",
-    "stop",
-    "tokens",
-    "mean_slots",
-    "peak_slots",
-]  # of a lane
+FACTS = ["grade", "correct", "stop", "tokens", "mean_slots", "peak_slots"]  # of a lane
 
 
 class SettingsPanel(NamedTuple):
@@ -139,7 +132,7 @@ def _notes(grid: Grid, panels: Sequence[SettingsPanel], counted: str) -> list[st
     notes = [
         f"Each cell: {axis_label(cells)[:-3]} in %{counted}. 95 % interval of a cell (Wilson): up to "
         f"{100 * half:.1f} pp to either side. The best of {len(grid.arms)} cells looks better here than "
-        "on other problems.",
+        "on other problems."
     ]
     if any(_frame_edges(grid, panel) for panel in panels):
         notes.append(

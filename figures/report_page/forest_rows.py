@@ -21,14 +21,7 @@ from protocol.formats.escape import escape_control
 Row: TypeAlias = Mapping[str, Any]
 CONTEXT_CHARACTERS, EXCERPT_CHARACTERS = 60, 240  # characters of a text before the first difference, and in all
 MAX_TICKS = 6  # at most
-HEADS = {
-    "delta": "Δ (pp)",
-    "interval": "95 % interval",
-    "p": "p",
-    "size": "n",
-    "cache": "cache",
-    "says": "says",
-}
+HEADS = {"delta": "Δ (pp)", "interval": "95 % interval", "p": "p", "size": "n", "cache": "cache", "says": "says"}
 
 
 def render_forest(judged: Row, answers: Sequence[Sequence[DiscordantAnswer]]) -> Markup:

@@ -97,16 +97,7 @@ def render_index(studies: Sequence[Entry], comparisons: Comparisons = NO_COMPARI
     """Return the page for the folder that contains the registrations. comparisons: `read_comparisons` of that
     folder.
     """
-    heads = (
-        "registration",
-        "title",
-        "state",
-        "verdict",
-        "grade",
-        "opened before",
-        "proofs kept",
-        "ended because",
-    )
+    heads = ("registration", "title", "state", "verdict", "grade", "opened before", "proofs kept", "ended because")
     rows: list[list[Cell]] = [
         [
             _render_name(entry),

@@ -217,16 +217,7 @@ def _interval_cell(contrast: Mapping[str, Any], kind: str) -> NumberCell:
 
 
 def evictions_table(rows: Sequence[Mapping[str, Any]]) -> Markup:
-    heads = [
-        *ARM_FIELDS,
-        "lanes",
-        "never evicted",
-        "of lanes, %",
-        "events, mean",
-        "least",
-        "most",
-        "budget, slots",
-    ]
+    heads = [*ARM_FIELDS, "lanes", "never evicted", "of lanes, %", "events, mean", "least", "most", "budget, slots"]
     heads += [f"{ratio.text}, %" for ratio in eviction_counts.OF_BUDGET.values()]
     cells: list[list[Cell]] = [
         [

@@ -92,9 +92,7 @@ STATUSES = (
     Status(0, "done, nothing failed; of a verdict: CONFIRMED", "done, CONFIRMED"),
     Status(1, "a grade came out otherwise than recorded", "a grade differs", ("regrade",)),
     Status(
-        2,
-        "bad input: an unknown name, a malformed file, a missing lock or package; or the system refused",
-        "bad input",
+        2, "bad input: an unknown name, a malformed file, a missing lock or package; or the system refused", "bad input"
     ),
     Status(
         3,
@@ -109,12 +107,7 @@ STATUSES = (
         "locked, claimed or closed already",
         ("register", "probe", *(instrument.name for instrument in INSTRUMENTS), "confirm", "amend", "withdraw"),
     ),
-    Status(
-        5,
-        "UNANCHORED where --require-anchor was given",
-        "not anchored",
-        ("confirm", "audit", "anchor"),
-    ),
+    Status(5, "UNANCHORED where --require-anchor was given", "not anchored", ("confirm", "audit", "anchor")),
     Status(6, "the study is unfinished, and what is there holds", "unfinished", ("audit", "confirm", "replicate")),
     Status(
         7,

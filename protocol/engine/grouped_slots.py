@@ -18,8 +18,6 @@ from policies import Packing
 from policies.quantised.blocks import BLOCK
 from protocol.engine.storage_formats import StorageFormat
 
-__all__ = ["append_slots", "read_slots", "store_slots", "write_rows"]
-
 
 class Rows(Protocol):
     """What a pool of grouped slots has, in the words of `slots.Pool`."""

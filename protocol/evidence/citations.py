@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from protocol.evidence import records
+from protocol.evidence import late_randomness, records
 from protocol.evidence.records import Key, Record
 from protocol.evidence.registration import CLAIM, SEAL, Registration
 from protocol.formats import files
@@ -37,7 +37,22 @@ def open_cited(folder: Path, protocol: Mapping[str, Any]) -> dict[str, Registrat
 
     Raises BadInput for one that is not there or cannot be cited, and Tampered for a damaged lock.
     """
-    return {arm: _open_sibling(folder, arm, name) for arm, name in protocol.get(FIELD, {}).items()}
+    cited = {arm: _open_sibling(folder, arm, name) for arm, name in protocol.get(FIELD, {}).items()}
+    draws_cited = protocol.get(late_randomness.FIELD, {}).get("source") == late_randomness.CITED
+    for arm, study in cited.items():
+        where = f"{FIELD}.{arm}: {study.name}"
+        if draws_cited != (late_randomness.FIELD in study.protocol):
+            does, fix = (
+                ("draws no", "leave out")
+                if draws_cited
+                else ("draws its", f'write source = "{late_randomness.CITED}" in')
+            )
+            raise BadInput(f"{where}: {does} problems and seeds late; {fix} [{late_randomness.FIELD}]")
+        if draws_cited and study.has(CLAIM):
+            raise BadInput(f"{where}: drew its problems already; cite such a study before it is claimed")
+    if draws_cited and len({study.lock.digest for study in cited.values()}) > 1:
+        raise BadInput(f"{FIELD}: the late value is that of one study; cite one")
+    return cited
 
 
 def cite(cited: Mapping[str, Registration], content: Mapping[str, Any]) -> dict[str, Any]:
@@ -90,12 +105,13 @@ def refuse_unusable(study: Registration, audit: Callable[[Registration], Sequenc
 
 
 def claim_fields(study: Registration) -> dict[str, Any]:
-    """Return the fields of a claim about citations: the seals of the cited studies by their locks, and the locks of
-    studies beside that cite this one; neither where there is none.
+    """Return the fields of a claim about citations: the seals of the cited studies by their locks, the late value of
+    one, and the locks of studies beside that cite this one; none where there is none.
     """
-    seals = {entry["lock"]: _find(study, entry).seal.digest for entry in _entries(study.lock.content)}
-    citing = find_citing(study)
-    return ({CITES: seals} if seals else {}) | ({CITED_BY: citing} if citing else {})
+    cited = [_find(study, entry) for entry in _entries(study.lock.content)]
+    seals, citing = {other.lock.digest: other.seal.digest for other in cited}, find_citing(study)
+    fields: dict[str, Any] = ({CITES: seals} if seals else {}) | ({CITED_BY: citing} if citing else {})
+    return fields | ({late_randomness.FIELD: _late_value(cited[0])} if _draws_cited(study) else {})
 
 
 def find_citing(study: Registration) -> list[str]:
@@ -149,6 +165,8 @@ def check(study: Registration) -> str:
         seal, named = cited.seal.digest, study.claim.content.get(CITES, {}).get(entry["lock"])
         if seal != named or entry["seal"] not in (None, seal):
             raise Tampered(f"{entry['name']}: has another seal than {CLAIM} and {lock.NAME} cite; it was sealed anew")
+        if _draws_cited(study) and study.claim.content.get(late_randomness.FIELD) != _late_value(cited):
+            raise Tampered(f"{CLAIM}: {late_randomness.FIELD}: is not the value that {entry['name']} drew")
         arms = _arms_of(locked, entry["lock"])
         for arm in arms:
             if unequal := _list_unequal(locked, cited.lock.content, arm):
@@ -178,8 +196,6 @@ def _open_sibling(folder: Path, arm: str, name: str) -> Registration:
         raise BadInput(f"{where}: has a lock of version 1, which does not say all that a lane depends on; cite another")
     if list_cited_locks(content):
         raise BadInput(f"{where}: cites records itself; cite the study that decoded them")
-    if "randomness" in content["protocol"]["content"]:
-        raise BadInput(f"{where}: [randomness] drew its problems or seeds for its own lock; cite a study without it")
     if read_looks(content):
         raise BadInput(f"{where}: may stop at one of its looks before every problem is decoded; cite a study without")
     _refuse_ended(cited, where)
@@ -287,6 +303,17 @@ def _find(study: Registration, entry: Mapping[str, Any]) -> Registration:
         if candidate.has_lock(entry["lock"]):
             return candidate
     raise Tampered(f"{entry['name']}: has another lock than the one that is cited, {entry['lock'][:12]}")
+
+
+def _draws_cited(study: Registration) -> bool:
+    source = study.protocol.get(late_randomness.FIELD, {}).get("source")
+    return bool(source == late_randomness.CITED)
+
+
+def _late_value(cited: Registration) -> dict[str, Any]:
+    """Return the entry of a claim with the late value that the cited study drew."""
+    drawn = cited.claim.content[late_randomness.FIELD]
+    return {"source": late_randomness.CITED, "value": drawn["value"], "key": drawn["key"]}
 
 
 def _names(cited: Registration, digest: str) -> bool:

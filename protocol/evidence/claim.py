@@ -24,9 +24,7 @@ def exclusive_run(study: Registration) -> Iterator[None]:
 
 
 def take(
-    study: Registration,
-    value: Path | None = None,
-    block: Callable[[], late_randomness.Block] | None = None,
+    study: Registration, value: Path | None = None, block: Callable[[], late_randomness.Block] | None = None
 ) -> int:
     """Claim a study for confirmation, or resume a claim that has no seal yet. Call it in `exclusive_run`.
 

@@ -11,6 +11,8 @@ nonce    the auditor writes "<lock digest> <hex>" and a line feed to a file and 
 beacon   round `round` of the public beacon `name`, in a file "<round> <hex>" and a line feed
 anchor   the hash of the block that the lock's OpenTimestamps proof leads to
 local    a random number that `confirm` draws on this machine when it takes the claim, without a network
+cited    that of the study whose records this one cites, with the key made of that study's lock: both have the same
+         problems and seeds. This study is locked before the other is claimed
 
 The first three prove that the author could not choose the value. A nonce and a block come after the lock, whose
 digest they are made of; a beacon's round shows no order by itself, since a lock can name one that is past. `local`
@@ -30,15 +32,17 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
+from protocol.formats.citations import list_cited_locks
 from protocol.formats.documents import Document
 from protocol.formats.findings import CannotTell
 from protocol.formats.refusals import BadInput, Tampered
 from protocol.lock import ssh
 from protocol.lock.lock import Lock
 
-SOURCES = ("nonce", "beacon", "anchor", "local")
+SOURCES = ("nonce", "beacon", "anchor", "local", "cited")
 LATER_SOURCES = ("nonce", "anchor")  # somebody else than the author makes the value, out of the lock's digest
-WITHOUT_FILE = ("anchor", "local")  # sources whose value nobody passes
+WITHOUT_FILE = ("anchor", "local", "cited")  # sources whose value nobody passes
+CITED = "cited"
 VALUE_BYTES = 32  # of a local value
 NAMESPACE = "kv-prereg-nonce"  # of the auditor's signature
 FIELD = "randomness"  # in the protocol and in the claim
@@ -70,7 +74,7 @@ def draw_seed(key: str | None, label: int) -> int:
 
 
 def draw_value(locked: Lock, file: Path | None, block: Callable[[], Block] | None = None) -> dict[str, Any] | None:
-    """Return the claim's entry of the late value; None where the protocol registers none.
+    """Return the claim's entry of the late value; None where the protocol registers none, or that of a cited study.
 
     The entry has source, value, key, and a nonce's signature or a block's height. file: see the module.
     block: returns the block of the lock's proof. Raises BadInput when the required one is missing or
@@ -80,7 +84,7 @@ def draw_value(locked: Lock, file: Path | None, block: Callable[[], Block] | Non
     if file is not None and (registered is None or registered["source"] in WITHOUT_FILE):
         reason = "no [randomness]" if registered is None else f'source = "{registered["source"]}"'
         raise BadInput(f"--value {file}: the protocol has {reason}, so no value is given; leave it out")
-    if registered is None:
+    if registered is None or registered["source"] == CITED:
         return None
     if registered["source"] == "anchor":
         if block is None:
@@ -107,7 +111,8 @@ def claim_key(locked: Lock, claim: Document) -> str | None:
         return None
     if registered is None or not isinstance(entry, dict) or entry.get("source") != registered["source"]:
         raise Tampered(f"claim.json: {FIELD}: is not of the source that the protocol registers")
-    if not _is_value(entry.get("value")) or entry.get("key") != derive_key(locked.digest, entry["value"]):
+    drawn_for = min(list_cited_locks(locked.content)) if registered["source"] == CITED else locked.digest
+    if not _is_value(entry.get("value")) or entry.get("key") != derive_key(drawn_for, entry["value"]):
         raise Tampered(f"claim.json: {FIELD}.key: does not follow from the lock and the value")
     return str(entry["key"])
 
@@ -140,6 +145,8 @@ def verify(locked: Lock, claim: Document, block: Callable[[], Block] | None = No
         if not ssh.is_signed_by(registered["auditor"], NAMESPACE, line, str(entry.get("signature"))):
             raise Tampered(f"claim.json: {FIELD}.signature: is not the registered auditor's over this lock")
         return "drawn with a nonce that the registered auditor signed for this lock"
+    if registered["source"] == CITED:
+        return "drawn by the claim of the study that it cites, before which it was locked"
     if registered["source"] == "local":
         return "drawn on the author's machine when the claim was taken; no outside record shows that it was drawn once"
     if registered["source"] == "beacon":

@@ -70,8 +70,7 @@ _CORE_EVENTS: Mapping[str, Field] = MappingProxyType(
             "The study was withdrawn.",
         ),
         "amended": Field(
-            Table({"lock": Field(DIGEST, "Of the amendment."), "reason": _REASON}),
-            "Another study amends this one.",
+            Table({"lock": Field(DIGEST, "Of the amendment."), "reason": _REASON}), "Another study amends this one."
         ),
     }
 )

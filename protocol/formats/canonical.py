@@ -68,12 +68,7 @@ def iter_texts(value: Any, path: str = "") -> Iterator[tuple[str, str]]:
 def _read_with_paths(data: bytes, source: str) -> Any:
     """Parse as `loads` does, more slowly: accepts non-ASCII text and names the key path of a fault."""
     try:
-        parsed = json.loads(
-            data.decode("utf-8"),
-            object_pairs_hook=_Pairs,
-            parse_float=_Float,
-            parse_constant=_Float,
-        )
+        parsed = json.loads(data.decode("utf-8"), object_pairs_hook=_Pairs, parse_float=_Float, parse_constant=_Float)
         value = _to_plain(parsed, "")
         written = dumps(value)
     except BadInput as error:

@@ -25,10 +25,7 @@ _SHARD = Table(
     }
 )
 _TRAJECTORIES = Table(
-    {
-        "count": Field(Integer(), "Files."),
-        "digest": Field(DIGEST, "Of the canonical object of SHA-256 by file name."),
-    }
+    {"count": Field(Integer(), "Files."), "digest": Field(DIGEST, "Of the canonical object of SHA-256 by file name.")}
 )
 
 SELECTION = declare_document(

@@ -13,10 +13,7 @@ STATES = ("ok", "failed", "excluded")
 MEASURED = ("stop", "grade", "cache")  # present if and only if a lane ended well
 # Fields that only lanes that ended well may have.
 ANSWER_FIELDS = ("score", "grade_second", "score_second", "thought")
-SCORES = {
-    "grade": "score",
-    "grade_second": "score_second",
-}  # present if and only if the grade is "scored"
+SCORES = {"grade": "score", "grade_second": "score_second"}  # present if and only if the grade is "scored"
 _GRADE = Choice("correct", "wrong", "no answer", "scored", "timeout", "error")
 SCORE = r"0\.[0-9]{6}|1\.000000"
 _SCORE = Text(SCORE, 'a number from 0 to 1 with six places, such as "0.666667"')

@@ -43,7 +43,7 @@ RUNNERS: Mapping[str, Runner] = MappingProxyType(
             checks="protocol.outside.verify:make_checks",
             files=MappingProxyType({"outside": r"released\.json|outputs\.json", "outside/files": r"[0-9a-f]{64}"}),
             unaudited=("policies", "trajectories", "sense", "grades"),
-        ),
+        )
     }
 )
 

@@ -62,10 +62,7 @@ def supports_colour(stream: TextIO | None) -> bool:
 
 def style_verdicts(text: str) -> str:
     """Return text with its verdicts in bold and colour; one that no witness supports is not green."""
-    return VERDICTS.sub(
-        lambda match: f"\x1b[{YELLOW if match[2] else STYLES[match[1]]}m{match[0]}\x1b[0m",
-        text,
-    )
+    return VERDICTS.sub(lambda match: f"\x1b[{YELLOW if match[2] else STYLES[match[1]]}m{match[0]}\x1b[0m", text)
 
 
 def _is_terminal(stream: TextIO | None) -> bool:

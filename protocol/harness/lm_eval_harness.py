@@ -105,10 +105,7 @@ class Harness(ChildOwner):
         return row
 
     def _ask(
-        self,
-        question: Mapping[str, Any],
-        deadline: float | None = None,
-        count: Callable[[str], int] | None = None,
+        self, question: Mapping[str, Any], deadline: float | None = None, count: Callable[[str], int] | None = None
     ) -> dict[str, Any]:
         reply = self._child.ask(question, self._deadline if deadline is None else deadline, count)
         if reply == "timeout":

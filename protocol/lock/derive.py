@@ -20,8 +20,6 @@ from protocol.plan.design import Design
 from protocol.plan.slot_bytes import Widths
 from protocol.plan.task import task_chance
 
-__all__ = ["Promises", "derive_lock", "never_evicts"]
-
 Promises = Mapping[str, Mapping[str, Any]]
 """The field `promises` of a lock: what each arm's policy declares of its eviction steps."""
 

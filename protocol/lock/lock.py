@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from protocol.formats import citations, documents, files, runners
-from protocol.formats.documents import Document as Lock
+from protocol.formats.documents import Document
 from protocol.formats.fields import (
     ANYTHING,
     DIGEST,
@@ -26,18 +26,7 @@ from protocol.formats.journal import HEAD
 from protocol.formats.refusals import AlreadyClaimed, BadInput, Tampered
 from protocol.lock import installed_files, version_1
 
-__all__ = [
-    "FIELDS",
-    "NAME",
-    "VERSION",
-    "Lock",
-    "compare_release",
-    "is_of_other_code",
-    "read",
-    "refuse_second",
-    "write",
-]
-
+Lock = Document
 NAME = "lock.json"
 OBJECT = MapOf(ANYTHING)
 TEXT_LIST = ListOf(Text(), 1)
@@ -293,12 +282,7 @@ FIELDS = documents.declare_document(
         "git": Field(OrNull(_GIT), "The commit; null outside a repository."),
         "signer": Field(OrNull(SIGNER), "The public key that signs the lock; null without one."),
         "protocol": Field(
-            Table(
-                {
-                    "sha256": Field(DIGEST, "Of protocol.toml."),
-                    "content": Field(PROTOCOL, "What was read from it."),
-                }
-            ),
+            Table({"sha256": Field(DIGEST, "Of protocol.toml."), "content": Field(PROTOCOL, "What was read from it.")}),
             "What was registered.",
         ),
         "grid": Field(ListOf(_CELL, 1), "Every cell that confirm runs."),

@@ -110,10 +110,7 @@ def _read_text(path: Path) -> str:
 
 
 def _shared_problems(
-    items: Mapping[str, Any],
-    tasks_by_name: Mapping[str, Task],
-    earlier: Registration,
-    todays_tasks: Mapping[str, Task],
+    items: Mapping[str, Any], tasks_by_name: Mapping[str, Task], earlier: Registration, todays_tasks: Mapping[str, Task]
 ) -> dict[str, list[str]]:
     """Return, by task of `tasks_by_name`, the held-out ids whose problem `earlier` holds out too. todays_tasks:
     by the digest of their manifest.

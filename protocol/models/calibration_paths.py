@@ -8,13 +8,7 @@ from types import MappingProxyType
 from protocol.models import sources
 
 VALUE_CLASSES: Mapping[str, str] = MappingProxyType(
-    {
-        "text": "Statistics",
-        "traces": "Statistics",
-        "thoughts": "Thresholds",
-        "bases": "Bases",
-        "routes": "Routes",
-    }
+    {"text": "Statistics", "traces": "Statistics", "thoughts": "Thresholds", "bases": "Bases", "routes": "Routes"}
 )
 """The class in `policies` of each calibrated value: query statistics of an external text, or of the model's
 answers; thresholds that classify the thoughts of its answers; principal directions of its values; heads that

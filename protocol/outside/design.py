@@ -55,8 +55,7 @@ class OutsideTask(NamedTuple):
         ),
     ] = None
     called: Annotated[
-        str | None,
-        Field(VisibleText(), "What the files call the task.", "gsm8k", if_absent="as the study does"),
+        str | None, Field(VisibleText(), "What the files call the task.", "gsm8k", if_absent="as the study does")
     ] = None
     scores: Annotated[
         bool | None, Field(TRUE, "Answers have scores from 0 to 1.", True, if_absent="answers are right or wrong")
@@ -72,8 +71,7 @@ class OutsideArm(NamedTuple):
 
     name: str
     command: Annotated[
-        str,
-        Field(VisibleText(), "The command that makes its outputs, as text; nothing here runs it.", "lm_eval ..."),
+        str, Field(VisibleText(), "The command that makes its outputs, as text; nothing here runs it.", "lm_eval ...")
     ]
 
 

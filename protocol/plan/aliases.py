@@ -77,8 +77,7 @@ DTYPES: Mapping[str, str] = MappingProxyType(
         **dict.fromkeys(("fp32", "float", "single", "f32", "full", "torch.float32"), "float32"),
         **dict.fromkeys(("fp64", "float64", "double"), 'write "float32", the widest that is run'),
         **dict.fromkeys(
-            ("int8", "int4", "fp8", "auto"),
-            'write "float32" or "bfloat16", what weights and cache are held in',
+            ("int8", "int4", "fp8", "auto"), 'write "float32" or "bfloat16", what weights and cache are held in'
         ),
     }
 )

@@ -15,8 +15,6 @@ from protocol.formats.fields import Fault, Kind, Schema
 from protocol.formats.value_faults import format_toml
 from protocol.formats.vocabulary import BYTES_OF, OF_FULL
 
-__all__ = ["DECIMALS", "MOST", "Budget", "BudgetKind", "Slot", "parse_budget", "parse_bytes", "slots_of_full_share"]
-
 DECIMALS = 6  # decimal places of a share
 MOST = 2**24  # slots
 STEP = Decimal("1.03")  # from a budget to its neighbour: more than arms that match may differ

@@ -12,19 +12,19 @@ from analysis.rules.full_cache_gate import gate_requirement
 from analysis.rules.rule import lead_share
 from analysis.stats.methods import ANYTIME_METHOD, LOOK_METHODS, SPENDING
 from protocol import tasks
+from protocol.evidence import late_randomness
 from protocol.formats.fields import Fault
 from protocol.formats.instruments import INSTRUMENTS
 from protocol.formats.refusals import BadInput
 from protocol.formats.registry import load_attribute
 from protocol.formats.suggestions import unknown_message
 from protocol.formats.vocabulary import FULL
-from protocol.plan.design import Arm, Decision, Design
+from protocol.plan.decision import Decision
+from protocol.plan.design import Arm, Design
 from protocol.plan.gate import GateException
 from protocol.plan.policy_name import POLICY
 from protocol.plan.settings_grid import setting_location
 from protocol.plan.task import task_chance
-
-__all__ = ["check", "faults", "require_floor", "require_gate", "require_memory"]
 
 SAVED = Decimal("0.01")  # the smallest share of the full cache that a lossless subject must save
 LOOK_RULES = ("superior", "non_inferior")
@@ -190,11 +190,7 @@ def _press(design: Design, arm: Arm) -> Iterator[str]:
     from protocol.presses import supported_presses
 
     generation, at = design.generation, f"arms.{arm.name}"
-    registered = {
-        "interval": generation.interval,
-        "prompt": generation.prompt,
-        "preserve": generation.preserve,
-    }
+    registered = {"interval": generation.interval, "prompt": generation.prompt, "preserve": generation.preserve}
     for name, value in registered.items():
         if value is not None:
             yield (
@@ -335,15 +331,18 @@ def _arms(design: Design, evicts: Evicts) -> Iterator[str]:
 
 def _cite(design: Design, evicts: Evicts) -> Iterator[str]:
     """Yield faults of cited arms: those that confirm runs, but never all of them."""
+    draws_cited = design.randomness is not None and design.randomness.source == late_randomness.CITED
     if not design.cite:
+        if draws_cited:
+            yield 'randomness.source: no study is cited; name one in [cite], or write "local"'
         return
     candidates = design.sweep.candidates if design.sweep else ()
     citable = [arm.name for arm in design.arms if arm.name not in candidates]
     yield from (f"cite.{name}: " + unknown_message("arm", name, citable) for name in design.cite if name not in citable)
     if not design.sweep and not {*citable} - design.cite.keys():
         yield "cite: leaves nothing to decode; leave an arm out, or compare the records with: kv-prereg compare"
-    if design.randomness is not None:
-        yield "cite: [randomness] draws problems and seeds that no earlier study can have; leave one of the two out"
+    if design.randomness is not None and not draws_cited:
+        yield f'cite: [randomness] draws problems that no other study has; write source = "{late_randomness.CITED}"'
 
 
 def _neighbours(design: Design, evicts: Evicts) -> Iterator[str]:

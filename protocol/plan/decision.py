@@ -25,23 +25,14 @@ class Decision:
     rule_settings: the fields that only this rule has, by name: see protocol.plan.rule_fields.
     """
 
-    rule: Annotated[
-        str,
-        Field(
-            rule_fields.RuleName(),
-            "The rule that gives the verdict.",
-            "superior",
-        ),
-    ]
+    rule: Annotated[str, Field(rule_fields.RuleName(), "The rule that gives the verdict.", "superior")]
     subject: Annotated[str, Field(VisibleText(), "The arm that the question is about.", "crystal")]
     against: Annotated[tuple[str, ...], Field(ARMS, "The arms that it is compared with.", ["snapkv", "streaming"])]
     alpha: Annotated[Decimal, Field(Number("0.0001", "0.2"), "Chance of a false finding, for the whole family.", 0.05)]
     method: Annotated[
         str,
         Field(
-            Choice(*METHODS, corrections=aliases.METHODS),
-            "How the accuracies of two arms are compared.",
-            "sign-flip",
+            Choice(*METHODS, corrections=aliases.METHODS), "How the accuracies of two arms are compared.", "sign-flip"
         ),
     ]
     draws: Annotated[

@@ -41,23 +41,6 @@ from protocol.plan.task import TASK, Task
 if TYPE_CHECKING:
     from policies import Policy
 
-__all__ = [
-    "ARM",
-    "RERUN_SUFFIX",
-    "TASK",
-    "Arm",
-    "Budget",
-    "Claim",
-    "Decision",
-    "Design",
-    "Exclude",
-    "Generation",
-    "Randomness",
-    "Sweep",
-    "Task",
-    "Witness",
-]
-
 
 PRESS = VisibleText(r"kvpress:[A-Za-z]+", "kvpress: and the name of a press, such as kvpress:SnapKVPress")
 # As ssh-keygen prints it, without the comment: the kind, then 51 bytes with a fixed prefix of 19.
@@ -138,8 +121,7 @@ class Sweep:
 
     name: Annotated[str, Field(ArmName(), "The arm that confirms the winner.", "chosen")]
     candidates: Annotated[
-        tuple[str, ...],
-        Field(ARMS, "Two arms or more, in the order in which ties prefer them.", ["h2o", "random"]),
+        tuple[str, ...], Field(ARMS, "Two arms or more, in the order in which ties prefer them.", ["h2o", "random"])
     ]
     baseline: Annotated[str, Field(VisibleText(), "The arm that they are compared with.", "streaming")]
     seeds: Annotated[tuple[int, ...], Field(SEEDS, "The seeds of the probe.", [3, 4])]
@@ -183,12 +165,10 @@ class Witness:
         Field(Choice("git", "ots", "rfc3161", "none"), "A git remote, OpenTimestamps, an authority, nobody.", "git"),
     ]
     remote: Annotated[
-        str | None,
-        Field(ADDRESS, "A remote of this repository, or its address.", "origin", only_if=("kind", ("git",))),
+        str | None, Field(ADDRESS, "A remote of this repository, or its address.", "origin", only_if=("kind", ("git",)))
     ] = None
     authority: Annotated[
-        str | None,
-        Field(ADDRESS, "Its address.", "https://freetsa.org/tsr", only_if=("kind", ("rfc3161",))),
+        str | None, Field(ADDRESS, "Its address.", "https://freetsa.org/tsr", only_if=("kind", ("rfc3161",)))
     ] = None
 
 
@@ -207,8 +187,7 @@ class Design:
 
     title: Annotated[str, Field(VisibleLine(), "What the study is.", "SnapKV against StreamingLLM")]
     question: Annotated[
-        str,
-        Field(VisibleLine(), "The question that the rule answers.", "At equal memory, is SnapKV more accurate?"),
+        str, Field(VisibleLine(), "The question that the rule answers.", "At equal memory, is SnapKV more accurate?")
     ]
     models: Annotated[
         tuple[str, ...],
@@ -220,12 +199,10 @@ class Design:
         ),
     ]
     seeds: Annotated[
-        tuple[int, ...],
-        Field(SEEDS, "One lane is decoded for each; they differ where lanes are sampled.", [0]),
+        tuple[int, ...], Field(SEEDS, "One lane is decoded for each; they differ where lanes are sampled.", [0])
     ]
     budgets: Annotated[
-        tuple[Budget, ...],
-        Field(ListOf(BudgetKind(), 1), "What each KV head of each layer may keep.", [0.3, 128]),
+        tuple[Budget, ...], Field(ListOf(BudgetKind(), 1), "What each KV head of each layer may keep.", [0.3, 128])
     ]
     tasks: Annotated[tuple[Task, ...], Field(TableArray(TASK, 1), "What is asked.")]
     arms: Annotated[tuple[Arm, ...], Field(TablesByName(ARM, "arm"), "The policies.")]
@@ -250,8 +227,7 @@ class Design:
         Field(table_of(Randomness), "A value of after the lock.", if_absent="seeds and problems as registered"),
     ] = None
     witness: Annotated[
-        Witness | None,
-        Field(table_of(Witness), "Who stamps the lock.", if_absent="nobody: CONFIRMED (UNWITNESSED)"),
+        Witness | None, Field(table_of(Witness), "Who stamps the lock.", if_absent="nobody: CONFIRMED (UNWITNESSED)")
     ] = None
     exclude: Annotated[Exclude | None, Field(table_of(Exclude), "Problems that are not run.", if_absent="none")] = None
     cite: Annotated[

@@ -50,16 +50,11 @@ class Gate:
     """The thresholds for all models and tasks, with exceptions."""
 
     accuracy: Annotated[
-        Decimal,
-        Field(ACCURACY, "The least share of the lanes that the full cache must answer correctly.", 0.5),
+        Decimal, Field(ACCURACY, "The least share of the lanes that the full cache must answer correctly.", 0.5)
     ]
     truncated: Annotated[
         Decimal,
-        Field(
-            TRUNCATED,
-            "The largest share of its lanes that `max_new_tokens` may cut before a correct answer.",
-            0.1,
-        ),
+        Field(TRUNCATED, "The largest share of its lanes that `max_new_tokens` may cut before a correct answer.", 0.1),
     ]
     places: Annotated[
         tuple[GateException, ...],

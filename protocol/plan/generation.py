@@ -71,10 +71,7 @@ class Generation(NamedTuple):
     problems_per_batch: Annotated[
         int | None,
         Field(
-            Integer(1, 1024),
-            "Problems whose lanes decode together, and are recorded with one write.",
-            4,
-            if_absent="1",
+            Integer(1, 1024), "Problems whose lanes decode together, and are recorded with one write.", 4, if_absent="1"
         ),
     ] = None
     lanes_per_batch: Annotated[

@@ -16,7 +16,6 @@ from protocol.plan.slot_bytes import scale_interval
 if TYPE_CHECKING:
     from policies import Policy
 
-__all__ = ["FULL", "Cell", "arm_budgets", "budget_of", "cells", "never_evicts", "policy_of"]
 
 MAX_CELLS = 100_000  # of a lock; one of 4 MiB holds no more
 
@@ -63,11 +62,7 @@ def arm_budgets(protocol: Design, arm: str) -> Sequence[Budget]:
 
 
 def budget_of(
-    protocol: Design,
-    cell: Cell,
-    prompt_tokens: int,
-    use: Fraction | None = None,
-    slot: Slot | None = None,
+    protocol: Design, cell: Cell, prompt_tokens: int, use: Fraction | None = None, slot: Slot | None = None
 ) -> int | None:
     """Return slots per KV head and layer for one prompt; None for an arm that never evicts. use: mean slots
     of the full cache for this model and task. slot: the slot size of the arm, if the budget is in bytes.

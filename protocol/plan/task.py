@@ -31,8 +31,7 @@ class Longest(NamedTuple):
     """The maximum length of a context, in one of two units."""
 
     words: Annotated[
-        int | None,
-        Field(Integer(2, MAX_INTEGER), "Words, as white space parts them.", 20000, if_absent="not counted"),
+        int | None, Field(Integer(2, MAX_INTEGER), "Words, as white space parts them.", 20000, if_absent="not counted")
     ] = None
     tokens: Annotated[
         int | None, Field(Integer(2, MAX_INTEGER), "Tokens of the model's own tokenizer.", if_absent="not counted")

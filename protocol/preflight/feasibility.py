@@ -25,7 +25,8 @@ from protocol.lock import frozen_problems
 from protocol.models import calibration, calibration_paths, load, sources
 from protocol.plan import grid
 from protocol.plan.budget import MOST, Budget, Slot
-from protocol.plan.design import Design, Task
+from protocol.plan.design import Design
+from protocol.plan.task import Task
 from protocol.preflight import layer_support, rule_checks, slot_sizes
 from protocol.preflight.model_trial import small_network
 from protocol.tasks import held_out_guard, prompting
@@ -33,18 +34,6 @@ from protocol.tasks.file_task import FileTask
 from protocol.tasks.lm_eval_task import LmEvalTask
 from protocol.tasks.problem import Problem
 from protocol.workspace.planned_study import PlannedStudy
-
-__all__ = [
-    "Feasibility",
-    "check_feasibility",
-    "choose_lane_count",
-    "max_lanes",
-    "refuse_duplicate_budgets",
-    "refuse_duplicate_models",
-    "refuse_other_weights",
-    "refuse_small_budgets",
-    "run_shares",
-]
 
 LONG_ANSWER = 1024  # answer tokens within which a unit of slots that begins in the prompt may end
 

@@ -11,13 +11,13 @@ from typing import Any
 
 from protocol.formats.progress_display import phase
 from protocol.formats.refusals import BadInput
+from protocol.formats.vocabulary import FULL
 from protocol.plan import full_use, grid
-from protocol.plan.design import Arm, Budget, Design
+from protocol.plan.budget import Budget
+from protocol.plan.design import Arm, Design
 from protocol.run import progress, runner
 from protocol.run.executors import Job, JobResult, process_pool
 from protocol.workspace.planned_study import PlannedStudy
-
-__all__ = ["measure_full_cache", "share_budgets"]
 
 
 def share_budgets(protocol: Design) -> list[Budget]:
@@ -31,7 +31,7 @@ def measure_full_cache(planned: PlannedStudy, problems: Mapping[str, Sequence[st
     Raises BadInput if the full cache fails on a problem.
     """
     protocol = planned.protocol
-    full_cache_design = replace(protocol, arms=(Arm(grid.FULL, grid.FULL),), seeds=protocol.seeds[:1], sweep=None)
+    full_cache_design = replace(protocol, arms=(Arm(FULL, FULL),), seeds=protocol.seeds[:1], sweep=None)
     units = runner.split_into_units(grid.cells(full_cache_design), problems, protocol.generation.problems_per_batch)
     lanes_per_batch = protocol.generation.lanes_per_batch
     lanes = {} if lanes_per_batch is None else dict.fromkeys(protocol.models, lanes_per_batch)

@@ -8,8 +8,6 @@ from protocol.formats.value_faults import format_toml
 from protocol.formats.vocabulary import FULL
 from protocol.plan.budget import Budget, parse_budget
 
-__all__ = ["describe_charge"]
-
 NEAR = Fraction(11, 10)  # a neighbour that is further away gains much of what the next budget does
 
 

@@ -33,8 +33,6 @@ from protocol.run.executors.local import cache_models, make_executor
 from protocol.run.time_estimate import Batch
 from protocol.workspace.planned_study import PlannedStudy
 
-__all__ = ["PLACEHOLDER_LOCK", "Rehearsal", "fit_to_machine", "rehearse"]
-
 PLACEHOLDER_LOCK = "0" * 64  # the records cite it in place of a lock
 INITIAL_STEPS = 32  # new tokens of the first batch that is only timed
 MAX_DECODE_SECONDS = 60.0  # limit of its decoding, for each model and task

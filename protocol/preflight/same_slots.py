@@ -28,7 +28,8 @@ from protocol.models import load, sources
 from protocol.models.load import LoadedModel
 from protocol.models.random_network import build_random_model
 from protocol.plan import grid
-from protocol.plan.design import Design, Task
+from protocol.plan.design import Design
+from protocol.plan.task import Task
 from protocol.tasks import held_out_guard, prompting
 from protocol.tasks.problem import Problem
 from protocol.workspace.planned_study import PlannedStudy

@@ -36,8 +36,6 @@ from protocol.formats.vocabulary import FULL, RERUN_SUFFIX
 from protocol.instruments.exports import croissant, in_toto, preregistration
 from protocol.lock import lock
 
-__all__ = ["Outcome", "judge_simulated", "refuse_unjudgeable", "write_simulated"]
-
 LANES = 1_000  # lanes at most, unless the fewest problems of the grid have more
 LEAST = 4  # problems of a task at least: one excluded, one failed, and two that every contrast has
 DRAWS = 1_000

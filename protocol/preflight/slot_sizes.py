@@ -16,8 +16,6 @@ from protocol.plan.design import Design
 from protocol.plan.slot_bytes import Widths
 from protocol.workspace.planned_study import PlannedStudy
 
-__all__ = ["measure_slots", "refuse_unequal_slots", "refuse_unfit_states", "with_widths"]
-
 
 def with_widths(planned: PlannedStudy) -> PlannedStudy:
     """Return the study with the widths of its models, if its lock needs the bytes of a slot."""

@@ -134,7 +134,8 @@ def check_replicate(parent: Registration, *, is_fresh: bool) -> None:
             f"{parent.folder}: tasks: {name} is not generated, and so has no fresh problems; ask its question of other "
             "problems, in a study of your own (kv-prereg init)"
         )
-    if not is_fresh and late_randomness.FIELD in parent.protocol and any(generated.values()):
+    source = parent.protocol.get(late_randomness.FIELD, {}).get("source")
+    if not is_fresh and source not in (None, late_randomness.CITED) and any(generated.values()):
         raise BadInput(
             f"{parent.folder}: [{late_randomness.FIELD}] drew its problems for its own lock, and draws others for "
             f"every other one; replicate it: kv-prereg replicate --fresh {parent.folder}"

@@ -41,10 +41,7 @@ TOPICS = (
             "Updates on Nightingale's mission status were classified.",
             "Nightingale's next check-in is scheduled for tomorrow.",
         ),
-        low=(
-            "Field agents continued standard operations.",
-            "Status updates were provided for all active agents.",
-        ),
+        low=("Field agents continued standard operations.", "Status updates were provided for all active agents."),
     ),
     Topic(
         Fact(
@@ -58,10 +55,7 @@ TOPICS = (
             "Testing of Formula X continues in Lab 7.",
             "Formula X outperformed all other candidate compounds.",
         ),
-        low=(
-            "Laboratory experiments continued as scheduled.",
-            "Multiple formulas were tested this week.",
-        ),
+        low=("Laboratory experiments continued as scheduled.", "Multiple formulas were tested this week."),
     ),
 )
 

@@ -12,15 +12,6 @@ from protocol.tasks.problem import Problem
 from protocol.tasks.registry import PublishedTask, Task, split_units
 from splits import CONFIRM, assign_bucket
 
-__all__ = [
-    "HeldOutProblems",
-    "build",
-    "gold",
-    "is_encrypted",
-    "measure_size",
-    "refuse_missing_key",
-]
-
 
 @dataclass(frozen=True)
 class HeldOutProblems:

@@ -14,20 +14,10 @@ TEMPLATES = (
     Fact("The special magic number is", ".", "What is the special magic number?"),
     Fact("The secret code for Project Aurora is", ".", "What is the secret code for Project Aurora?"),
     # The paper has five templates and names the two above; these three are ours.
+    Fact("The access number of the northern archive is", ".", "What is the access number of the northern archive?"),
+    Fact("The locker combination at the river station is", ".", "What is the locker combination at the river station?"),
     Fact(
-        "The access number of the northern archive is",
-        ".",
-        "What is the access number of the northern archive?",
-    ),
-    Fact(
-        "The locker combination at the river station is",
-        ".",
-        "What is the locker combination at the river station?",
-    ),
-    Fact(
-        "The registration number of the blue sailboat is",
-        ".",
-        "What is the registration number of the blue sailboat?",
+        "The registration number of the blue sailboat is", ".", "What is the registration number of the blue sailboat?"
     ),
 )
 

@@ -17,34 +17,6 @@ from protocol.formats.suggestions import suggest
 from protocol.grading.grade import Gold
 from protocol.tasks.problem import Problem
 
-__all__ = [
-    "PLUGINS",
-    "TASKS",
-    "ChecksGolds",
-    "HasData",
-    "PublishedTask",
-    "Task",
-    "UnknownTask",
-    "builtin_chance",
-    "clusters",
-    "data_digests",
-    "get",
-    "gives_scores",
-    "is_generated",
-    "is_held_out",
-    "levels",
-    "make_task",
-    "make_tasks",
-    "names",
-    "population",
-    "split_manifest",
-    "split_units",
-    "successor",
-    "task_finder",
-    "task_name",
-    "topics",
-]
-
 
 @runtime_checkable
 class Task(Protocol):

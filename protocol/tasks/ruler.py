@@ -10,10 +10,7 @@ from protocol.formats.vocabulary import OFFICIAL
 from protocol.tasks.problem import Problem
 
 # Tasks that need only word lists; the others need essays or question sets from the hub.
-GENERATED = (
-    *("niah_single_1", "niah_multikey_2", "niah_multikey_3"),
-    *("ruler_vt", "ruler_cwe", "ruler_fwe"),
-)
+GENERATED = (*("niah_single_1", "niah_multikey_2", "niah_multikey_3"), *("ruler_vt", "ruler_cwe", "ruler_fwe"))
 REPETITIONS = 500  # per length, as in lm-eval and RULER
 
 

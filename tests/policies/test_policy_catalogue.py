@@ -140,3 +140,9 @@ def test_an_entry_point_must_be_a_policy(third_party):
     third_party("odd = elsewhere:odd")
     with pytest.raises(ValueError, match=r"entry point odd of kv_prereg.policies must be a Policy, not int"):
         policies.get("odd")
+
+
+def test_the_oracle_is_no_policy_and_its_name_says_why():
+    with pytest.raises(UnknownPolicy, match="which no policy can know"):
+        policies.get("oracle-occlusion")
+    assert "oracle-occlusion" not in policies.names()

@@ -9,9 +9,9 @@ import pytest
 import studies
 
 from analysis.judgement import qualifiers
-from protocol.evidence import citations, ledger, record_lines, records, seal
+from protocol.evidence import citations, late_randomness, ledger, record_lines, records, seal
 from protocol.evidence.registration import Registration
-from protocol.formats import canonical, journal
+from protocol.formats import canonical, documents, journal
 from protocol.formats.refusals import BadInput, Tampered
 from protocol.workspace.planned_study import read_protocol
 
@@ -292,10 +292,77 @@ def test_a_protocol_names_arms_and_folders_beside_it(tmp_path, line, said):
         read_protocol(folder)
 
 
-def test_late_randomness_and_citations_exclude_each_other(tmp_path):
-    late = {"[generation]": '[randomness]\nsource = "local"\n[cite]\nrandom = "earlier"\n[generation]'}
-    with pytest.raises(BadInput, match=r"cite: \[randomness\] draws"):
-        read_protocol(studies.write(tmp_path, "tiny", CITING | late))
+LATE = SMALL | {"[generation]": '[randomness]\nsource = "local"\n[generation]'}
+CITING_LATE = CITING | {
+    "[generation]": '[randomness]\nsource = "cited"\n[cite]\nfull = "late"\nrandom = "late"\n[generation]'
+}
+
+
+def test_a_late_value_is_that_of_the_cited_study(tmp_path):
+    own = {"[generation]": '[randomness]\nsource = "local"\n[cite]\nrandom = "earlier"\n[generation]'}
+    with pytest.raises(BadInput, match=r"cite: \[randomness\] draws problems that no other study has"):
+        read_protocol(studies.write(tmp_path / "own", "tiny", CITING | own))
+    none = {"[generation]": '[randomness]\nsource = "cited"\n[generation]'}
+    with pytest.raises(BadInput, match=r"randomness.source: no study is cited"):
+        read_protocol(studies.write(tmp_path / "none", "tiny", CITING | none))
+
+
+@pytest.fixture(scope="module")
+def late_shelf(tmp_path_factory, tiny_model):
+    """`late`, whose problems its claim draws, and `first`, which was locked before that claim and cites it."""
+    shelf = tmp_path_factory.mktemp("registrations")
+    run("register", studies.write(shelf / "late", tiny_model, LATE))
+    run("register", studies.write(shelf / "first", tiny_model, CITING_LATE))
+    run("confirm", shelf / "late")
+    run("confirm", shelf / "first")
+    return shelf
+
+
+def test_problems_that_are_drawn_late_are_drawn_once_for_both(shelf, late_shelf):
+    late, first = Registration(late_shelf / "late"), Registration(late_shelf / "first")
+    assert first.lock.content["opened"] == []
+    drawn, taken = (study.claim.content["randomness"] for study in (late, first))
+    assert taken == {"source": "cited", "value": drawn["value"], "key": drawn["key"]}
+    theirs = {(key.problem, record["body"]["prompt"]) for key, record in lanes(late).items()}
+    own = {(body["problem"], body["prompt"]) for body in (record["body"] for record in first.own_records)}
+    assert len(own) == 6
+    assert own <= theirs
+    as_registered = {record["body"]["prompt"] for record in lanes(Registration(shelf / "earlier")).values()}
+    assert as_registered.isdisjoint(prompt for _, prompt in own)
+
+
+def test_a_study_with_the_late_value_of_another_audits_and_replays(late_shelf):
+    status, found = audit(late_shelf / "first")
+    assert status == 0, found
+    assert "before which it was locked" in found["randomness"][1]
+    done = studies.here("audit", late_shelf / "first", "--replay", 18, "--nonce", "00" * 8, "--details")
+    assert "18 of 18 lanes drawn by the nonce" in done.stdout, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize(
+    ("protocol", "said"),
+    [(CITING_LATE, "drew its problems already"), (CITING, "draws its problems and seeds late")],
+)
+def test_drawn_problems_are_cited_before_they_are_drawn_or_not_at_all(late_shelf, tmp_path, tiny_model, protocol, said):
+    shelf = shutil.copytree(late_shelf, tmp_path / "shelf")
+    text = {old: new.replace('"earlier"', '"late"') for old, new in protocol.items()}
+    done = studies.here("register", studies.write(shelf / "second", tiny_model, text))
+    assert (done.returncode, len(done.stderr.strip().splitlines())) == (2, 1)
+    assert said in done.stderr
+    assert not (shelf / "second" / "lock.json").exists()
+
+
+def test_another_late_value_than_that_of_the_cited_claim_fails(late_shelf):
+    study = Registration(late_shelf / "first")
+    value = "00" * 32
+    other = {"source": "cited", "value": value, "key": late_randomness.derive_key(study.lock.digest, value)}
+    with pytest.raises(Tampered, match="does not follow from the lock"):  # its own lock is not that of the draw
+        late_randomness.claim_key(study.lock, documents.Document({"randomness": other}, ""))
+    other["key"] = late_randomness.derive_key(Registration(late_shelf / "late").lock.digest, value)
+    assert late_randomness.claim_key(study.lock, documents.Document({"randomness": other}, "")) == other["key"]
+    study.claim.content["randomness"] = other
+    with pytest.raises(Tampered, match="is not the value that late drew"):
+        citations.check(study)
 
 
 def forge(folder, shard, arm, change):

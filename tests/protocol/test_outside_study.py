@@ -361,6 +361,7 @@ def test_what_was_read_is_evidence(judged, tamper):
         ('name = "sums"', 'name = "gsm8k"', 'called = "gsm8k"'),
         ('[randomness]\nsource = "local"', "", "needs a late value"),
         ("draw = 210\n", "", "draws nothing"),
+        ('source = "local"', 'source = "cited"', "randomness.source: no study is cited"),
         ('missing = "inconclusive"', 'missing = "inconclusive"\ncache_tolerance = 0.02', "cache_tolerance"),
         ('kind = "outside"', 'kind = "inside"', "runner.kind"),
         ("seeds = [0]", "seeds = [0]\nbudgets = [0.5]", "budgets"),

@@ -9,17 +9,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from protocol.evidence import (
-    claim,
-    late_randomness,
-    ledger,
-    looks,
-    probe_attempts,
-    records,
-    seal,
-    selection,
-    verdict,
-)
+from protocol.evidence import claim, late_randomness, ledger, looks, probe_attempts, records, seal, selection, verdict
 from protocol.evidence.audit import inventory
 from protocol.evidence.external.anchors import Anchor
 from protocol.evidence.records import Record

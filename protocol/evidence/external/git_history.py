@@ -23,15 +23,7 @@ from protocol.formats.refusals import Tampered
 from protocol.lock import bundle, lock
 
 _EDITABLE_UNTIL_LOCK = (PROTOCOL, bundle.NAME)  # may change until there is a lock
-_DOCUMENTS = (
-    lock.NAME,
-    *_EDITABLE_UNTIL_LOCK,
-    f"{lock.NAME}.sig",
-    SELECTION,
-    CLAIM,
-    SEAL,
-    VERDICT,
-)
+_DOCUMENTS = (lock.NAME, *_EDITABLE_UNTIL_LOCK, f"{lock.NAME}.sig", SELECTION, CLAIM, SEAL, VERDICT)
 # Trajectories are not checked here: records cite them by digest, and sealing removes uncited ones.
 _PHASES, _FOLDERS = tuple(records.FOLDERS), tuple(records.FOLDERS.values())
 _SHARD = re.compile(rf"({'|'.join(_FOLDERS)})/shard-[^/]*\.jsonl(\.gz)?")
@@ -294,9 +286,7 @@ def _predecessor(name: str) -> str | None:
 
 
 def _describe_order(
-    commits: Mapping[str, list[str]],
-    states: Mapping[str, Mapping[str, str]],
-    known: Mapping[str, frozenset[str]],
+    commits: Mapping[str, list[str]], states: Mapping[str, Mapping[str, str]], known: Mapping[str, frozenset[str]]
 ) -> str:
     """Return what ancestry shows of the order of lock and claim; one commit with both shows none."""
     claim_commits = [commit for commit, ids in states.items() if CLAIM in ids]

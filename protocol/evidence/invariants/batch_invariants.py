@@ -73,10 +73,7 @@ def check_batch(plan: Plan, unit: Unit) -> Violations:
         if (batch is None) != (state == "excluded") or (batch and ("joined" in batch) != (state == "ok")):
             yield lane, f"batch is {'missing' if batch is None else sorted(batch)} in the state {state!r}"
         elif batch and batch["problems"] != problems:
-            yield (
-                lane,
-                f"batch.problems has {len(batch['problems'])} others than the {len(problems)} of its unit",
-            )
+            yield (lane, f"batch.problems has {len(batch['problems'])} others than the {len(problems)} of its unit")
         elif batch and batch["lanes"] != max_lanes:
             yield lane, f"batch.lanes is {batch['lanes']}, its unit and the lock give {max_lanes}"
 

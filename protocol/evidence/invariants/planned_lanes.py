@@ -13,8 +13,6 @@ from protocol.formats import looks
 from protocol.formats.citations import CITES
 from protocol.formats.refusals import Tampered
 
-__all__ = ["AGAIN_SUFFIX", "FULL", "Arm", "Cell", "Plan", "Task", "UnitPlan", "budget_slots", "derive_plan"]
-
 AGAIN_SUFFIX = " (again)"  # suffix of the arm that a probe runs a second time
 MAX_PROBLEMS = 1_000_000  # problems, over all models and tasks
 FULL = "full"  # the budget of an arm that never evicts

@@ -170,11 +170,7 @@ INVARIANTS = (
         check_thinking,
     ),
     Invariant(
-        "no answer",
-        'The grade "no answer" goes with the answer null.',
-        ("grade", "answer"),
-        "record",
-        check_no_answer,
+        "no answer", 'The grade "no answer" goes with the answer null.', ("grade", "answer"), "record", check_no_answer
     ),
     Invariant(
         "costs",

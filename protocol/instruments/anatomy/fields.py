@@ -10,22 +10,6 @@ from protocol.formats.documents import declare_document
 from protocol.formats.fields import DIGEST, TIME, Choice, Field, Integer, ListOf, OrNull, Plain, Table, Text, tuple_of
 from protocol.formats.journal import HEAD
 
-__all__ = [
-    "BEYOND",
-    "CHOSEN",
-    "CORRECT",
-    "EVENTS",
-    "HALVES",
-    "MEASURED",
-    "PARTS",
-    "POSITION",
-    "READINGS",
-    "STATES",
-    "TRACE",
-    "VERDICT",
-    "find_fault",
-]
-
 HALVES = ("choose", "test")
 BEYOND = PARTS, POSITION = "parts", "position"  # what agreement is asked beyond
 READINGS = ("padded", "dropped")
@@ -155,12 +139,7 @@ EVENTS: Mapping[str, Field] = MappingProxyType(
             "An attempt to label traces began.",
         ),
         "occluded": Field(
-            Table(
-                {
-                    "records": Field(Integer(), "Traces."),
-                    "head": Field(DIGEST, "The chain of the last line."),
-                }
-            ),
+            Table({"records": Field(Integer(), "Traces."), "head": Field(DIGEST, "The chain of the last line.")}),
             "The attempt came to its end.",
         ),
         "anatomy-chosen": Field(Table({"chosen": Field(DIGEST, "It.")}), "A signal and layer were chosen on one half."),

@@ -18,8 +18,6 @@ from protocol.instruments.anatomy import slip, windows
 from protocol.instruments.anatomy.fields import CORRECT, MEASURED, ORACLE, READINGS
 from protocol.instruments.anatomy.trace_file import ExpectedTrace, assign_half
 
-__all__ = ["INVARIANTS", "AnatomyContext", "find_violations"]
-
 Body = Mapping[str, Any]
 POSITION = ["position", None]
 SCORING_PREFIX = "scoring:"

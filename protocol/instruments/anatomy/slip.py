@@ -10,8 +10,6 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from decimal import Decimal
 
-__all__ = ["ANSWER_ATTENTION", "DROPS", "RANDOM", "SLIP", "SLIP_SIGNALS", "TOP", "thought_sets"]
-
 DROPS = SLIP, RANDOM, TOP = ("bottom", "random", "top")
 SLIP_SIGNALS = ANSWER_ATTENTION, _, _ = ("answer_attention", "attention_gap", "attention_last")
 

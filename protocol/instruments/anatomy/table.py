@@ -20,7 +20,6 @@ from protocol.plan.field_kinds import Number
 if TYPE_CHECKING:
     from protocol.plan.design import Design
 
-__all__ = ["TABLE", "Anatomy", "Occlusion", "faults", "refuse_infeasible"]
 
 WRITTEN = ("occlude", ("reasoning", "all"))  # the cases in which text of the model is occluded
 MOST = 2**20  # tokens
@@ -69,8 +68,7 @@ class Anatomy:
     ]
     new_tokens: Annotated[int, Field(Integer(1, MOST), "Most tokens of an answer after an occlusion.", 32)]
     alpha: Annotated[
-        Decimal,
-        Field(Number("0.0001", "0.2"), "Chance of a false finding, over all models and tasks.", 0.05),
+        Decimal, Field(Number("0.0001", "0.2"), "Chance of a false finding, over all models and tasks.", 0.05)
     ]
     draws: Annotated[int, Field(Integer(1000, 1_000_000), "Draws of the bootstrap over traces.", 2000)]
     seed: Annotated[int, Field(Integer(0, MAX_INTEGER), "Seed of these draws.", 7)]

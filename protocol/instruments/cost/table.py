@@ -41,15 +41,13 @@ class Cost:
         int, Field(Integer(1, 1000), "Timed runs of each arm, budget, length and number of lanes.", 5)
     ]
     warm_ups: Annotated[
-        int,
-        Field(Integer(1, 100), "Runs before each timed one, of the same; the first measures memory.", 1),
+        int, Field(Integer(1, 100), "Runs before each timed one, of the same; the first measures memory.", 1)
     ]
     seed: Annotated[
         int, Field(Integer(0, MAX_INTEGER), "Seed of the prompts, and of the order within a repetition.", 7)
     ]
     arms: Annotated[
-        tuple[str, ...] | None,
-        Field(ListOf(VisibleText(), 1), "The arms.", ["full", "crystal"], if_absent="all arms"),
+        tuple[str, ...] | None, Field(ListOf(VisibleText(), 1), "The arms.", ["full", "crystal"], if_absent="all arms")
     ] = None
     budgets: Annotated[
         tuple[Budget, ...] | None,

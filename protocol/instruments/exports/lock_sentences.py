@@ -23,6 +23,7 @@ _SOURCES = {
     "beacon": "a public beacon's value of after the lock",
     "anchor": "the hash of the Bitcoin block that anchors the lock",
     "local": "a number that the author's machine draws when the claim is taken",
+    "cited": "the value that the cited study draws for its own lock",
 }
 _MEMORY_NAMES = {
     "slots": "mean slots",

@@ -116,11 +116,7 @@ def _lanes_by_model(planned: PlannedStudy) -> Mapping[str, int | None]:
 
 
 def _estimate_part(
-    load: Load,
-    sides: tuple[Rates, Rates, Rates],
-    generation: Generation,
-    memory: float,
-    registered: int | None,
+    load: Load, sides: tuple[Rates, Rates, Rates], generation: Generation, memory: float, registered: int | None
 ) -> Part:
     worst, middle, best = sides
     every = len(load.kinds) * load.problems_per_batch

@@ -171,14 +171,7 @@ class MemoryNeed(NamedTuple):
 
 
 def memory_need(
-    shape: Shape,
-    prompt: int,
-    chunk: int | None,
-    lanes: Sequence[LaneKind],
-    *,
-    signals: int,
-    watches: bool,
-    raw: bool,
+    shape: Shape, prompt: int, chunk: int | None, lanes: Sequence[LaneKind], *, signals: int, watches: bool, raw: bool
 ) -> MemoryNeed:
     """Return the memory of a batch of these lanes, with prompts of at most `prompt` tokens, fed `chunk` at a
     time. signals: how many read the attention of a prompt. watches: whether one reads that of new tokens;

@@ -20,8 +20,8 @@ from protocol.instruments.planning.roofline import QUANTUM, LaneKind, Shape
 from protocol.models import load
 from protocol.models.load import DTYPES
 from protocol.plan import grid
-from protocol.plan.design import Task
 from protocol.plan.slot_bytes import Widths
+from protocol.plan.task import Task
 from protocol.presses.pressed import Pressed
 from protocol.tasks import held_out_guard, prompting
 from protocol.workspace.planned_study import PlannedStudy

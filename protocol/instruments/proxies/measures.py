@@ -32,7 +32,7 @@ from protocol.evidence.registration import VERDICT, Registration
 from protocol.formats.vocabulary import FULL, RERUN_SUFFIX
 from protocol.models.load import LoadedModel, load
 from protocol.plan import grid
-from protocol.plan.design import Task
+from protocol.plan.task import Task
 from protocol.preflight import development_results
 from protocol.tasks import held_out_guard, prompting
 from protocol.workspace.study import Study

@@ -94,10 +94,7 @@ def _format_head(view: ProblemAnswers) -> list[Line]:
     where = "held out" if view.phase == "confirm" else "a development problem"
     judged = f", judged {view.verdict}" if view.verdict else ""
     title = f"{view.folder}{judged}: problem {view.problem}, {where}"
-    lines: list[Line] = [
-        (Part(title, "strong"),),
-        (Part(f"model {view.model}, task {view.task}, seed {view.seed}"),),
-    ]
+    lines: list[Line] = [(Part(title, "strong"),), (Part(f"model {view.model}, task {view.task}, seed {view.seed}"),)]
     if view.others:
         lines.append((Part(f"recorded too: {'; '.join(view.others)}", "pale"),))
     lines += [(Part(row),) for remark in view.remarks for row in wrap_text(remark, _page_width())]

@@ -15,18 +15,6 @@ from protocol.plan.grid import Cell
 if TYPE_CHECKING:  # with torch
     from protocol.engine import Progress
 
-__all__ = [
-    "Execute",
-    "Executor",
-    "Job",
-    "JobPrompts",
-    "JobResult",
-    "JobUpdate",
-    "Loading",
-    "PoolStatus",
-    "RenderedPrompt",
-]
-
 
 class Job(NamedTuple):
     model: str

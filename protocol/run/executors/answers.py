@@ -25,8 +25,6 @@ from protocol.workspace.planned_study import PlannedStudy
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
-__all__ = ["AnswerKeeper", "RemoteKeeper", "grade_fields", "list_extra_prompts", "open_keeper"]
-
 
 class AnswerKeeper:
     """Renders the prompts of jobs, and grades their texts. extra_prompts: by arm. tokenizer_of: by model."""

@@ -15,8 +15,6 @@ from protocol.tasks.held_out_guard import HeldOutProblems
 from protocol.workspace.planned_study import PlannedStudy
 from protocol.workspace.study import Study
 
-__all__ = ["open_executor"]
-
 
 @contextmanager
 def open_executor(

@@ -26,8 +26,6 @@ from protocol.run.executors.held_out_problems import UnbuiltProblems
 from protocol.tasks.held_out_guard import HeldOutProblems
 from protocol.workspace.planned_study import PlannedStudy
 
-__all__ = ["build_problems", "cache_models", "device_name", "make_decoder", "make_executor"]
-
 
 class PromptGroup(NamedTuple):
     """A problem's prompt and the cells that share it."""

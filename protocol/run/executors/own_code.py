@@ -40,7 +40,6 @@ from protocol.formats.policy_facts import is_own_policy
 from protocol.formats.refusals import Tampered
 from protocol.plan.design import Design
 from protocol.run.executors.audit_hook import (
-    Confined,
     Rules,
     announce_registers,
     get_guard,
@@ -49,8 +48,6 @@ from protocol.run.executors.audit_hook import (
 )
 from protocol.run.executors.own_state import PLAIN, Keeps, ReachableState, read_bases, read_names, read_state
 from protocol.tasks import registry
-
-__all__ = ["Confined", "Confinement", "confine", "is_run"]
 
 PROTECTED = ("protocol.engine", "protocol.run", "policies", "protocol.models.load")
 LAZY_NAMES = (  # set when first read

@@ -26,8 +26,6 @@ from protocol.tasks.held_out_guard import HeldOutProblems
 from protocol.workspace.planned_study import PlannedStudy
 from protocol.workspace.study import Study
 
-__all__ = ["open_executor"]
-
 JOBS_PER_PROCESS = 2  # jobs queued per process, so that it does not wait while its last result is recorded
 
 

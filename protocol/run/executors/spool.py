@@ -28,21 +28,6 @@ from protocol.formats.refusals import AlreadyClaimed, BadInput, Drifted, Refusal
 from protocol.plan.grid import Cell
 from protocol.run.executors import Job, JobPrompts, JobResult, RenderedPrompt, prompt_handover
 
-__all__ = [
-    "FOLDER",
-    "HEARTBEAT_SECONDS",
-    "DamagedResult",
-    "Spool",
-    "TakenJob",
-    "delete_job",
-    "describe_status",
-    "dump_prompts",
-    "keep_heartbeat",
-    "read_json",
-    "restore_prompts",
-    "restore_refusal",
-]
-
 FOLDER = "spool"  # below a registration
 HEARTBEAT_SECONDS = 1.0  # seconds between two heartbeats
 UNGRADED = {"answer": None, "grade": "wrong", "grade_reason": ""}  # fields of which a worker's texts have none

@@ -34,8 +34,6 @@ from protocol.workspace import locked_tree
 from protocol.workspace.drift import ROOT
 from protocol.workspace.study import Study
 
-__all__ = ["JOBS_AHEAD", "MAX_LOSSES", "Keeper", "Launcher", "WorkerExit", "drive_workers", "worker_command"]
-
 JOBS_AHEAD = 32  # jobs queued at once, or four a worker, so that no worker idles during a slow first job
 POLL_SECONDS, CHECK_SECONDS = 0.1, 1.0  # seconds
 SILENT_SECONDS = 120.0  # seconds without a heartbeat after which a worker counts as dead

@@ -39,7 +39,6 @@ if TYPE_CHECKING:  # with torch
     from protocol.workspace.planned_study import PlannedStudy
     from protocol.workspace.study import Study
 
-__all__ = ["Orphaned", "main", "plan_phase", "serve_jobs", "verify_bytes"]
 
 POLL_SECONDS = 0.2
 ORPHANED_SECONDS = 300.0  # seconds without a heartbeat of the driver after which it counts as gone

@@ -12,7 +12,7 @@ from analysis.rules.smallest_lossless import _descending, _describe_budget
 from protocol.formats.refusals import BadInput
 from protocol.lock import field_checks
 from protocol.plan import full_use, grid, toml_reader
-from protocol.plan.design import Budget
+from protocol.plan.budget import Budget
 from protocol.preflight import feasibility
 from protocol.workspace.planned_study import PlannedStudy
 

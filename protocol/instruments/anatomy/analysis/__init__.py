@@ -11,8 +11,6 @@ analysis.judgement; numpy, scipy, statsmodels.
 from pathlib import Path
 from typing import Any
 
-__all__ = ["choose", "judge"]
-
 
 def choose(folder: "Path | str") -> dict[str, Any]:
     """Return the content of chosen.json: the (signal, layer) of every (model, task), from the choosing half

@@ -24,16 +24,6 @@ from protocol.instruments.anatomy.analysis import token_classes, trace_statistic
 from protocol.instruments.anatomy.analysis.traces import Anatomy, Pair, Signal, Trace
 from protocol.instruments.anatomy.slip import ANSWER_ATTENTION
 
-__all__ = [
-    "POSITION",
-    "Agreement",
-    "agreement_by_class",
-    "measure_agreement",
-    "partial_within_parts",
-    "pooled_tokens",
-    "select_varying",
-]
-
 Floats = NDArray[np.float64]
 POSITION: Signal = ("position", None)
 # Signals that cannot be chosen; the second is of an answer that is not yet written.

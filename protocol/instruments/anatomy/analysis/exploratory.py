@@ -31,8 +31,6 @@ from protocol.instruments.anatomy.analysis.agreement import (
 from protocol.instruments.anatomy.analysis.traces import Anatomy, Pair, read_anatomy
 from protocol.instruments.anatomy.fields import HALVES, READINGS
 
-__all__ = ["corrected_p", "explore_anatomy", "label_shares"]
-
 Floats = NDArray[np.float64]
 TENTHS = 10
 ROWS_AT_ONCE = 64  # rows that are ranked at a time

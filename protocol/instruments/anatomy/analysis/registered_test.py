@@ -31,17 +31,9 @@ from protocol.instruments.anatomy.analysis.agreement import (
     pooled_tokens,
 )
 from protocol.instruments.anatomy.analysis.power import needed_traces
-from protocol.instruments.anatomy.analysis.traces import (
-    Anatomy,
-    Pair,
-    Signal,
-    read_anatomy,
-    read_document,
-)
+from protocol.instruments.anatomy.analysis.traces import Anatomy, Pair, Signal, read_anatomy, read_document
 from protocol.instruments.anatomy.fields import HALVES, PARTS
 from protocol.instruments.anatomy.trace_file import ANATOMY, CHOOSE, CHOSEN, TEST
-
-__all__ = ["AGREES", "NOT_ASKED", "NOT_SHOWN", "TOO_FEW", "choose", "judge", "pooled_rho"]
 
 Floats = NDArray[np.float64]
 AGREES, NOT_SHOWN, TOO_FEW = "AGREES", "NOT SHOWN", "TOO FEW TRACES"

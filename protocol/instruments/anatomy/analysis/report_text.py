@@ -5,8 +5,6 @@ from typing import Any
 
 from protocol.formats.text_tables import format_columns, wrap_paragraph
 
-__all__ = ["SLIP_NOTE", "format_report", "format_slip", "name_beyond"]
-
 Row = Mapping[str, Any]
 
 
@@ -100,19 +98,7 @@ def _format_traces(pair: Row) -> Iterator[str]:
 
 
 def _format_signals(pair: Row) -> list[str]:
-    head = (
-        "signal",
-        "layer",
-        "units",
-        "rho",
-        "95 %",
-        "Fisher, n units",
-        "p",
-        "given position",
-        "p",
-        "given part",
-        "p",
-    )
+    head = ("signal", "layer", "units", "rho", "95 %", "Fisher, n units", "p", "given position", "p", "given part", "p")
     return format_columns((*head, "AUC", "pooled", "other reading"), map(_signal_cells, pair["rows"]))
 
 
@@ -202,10 +188,7 @@ def _format_needed(pair: Row) -> Iterator[str]:
     yield from format_columns(
         ("rho", "each half", "testing half", "EpiKV"),
         (
-            (
-                rho,
-                *("none" if row[name] is None else f"{row[name]:,}" for name in ("each_half", "testing", "fisher")),
-            )
+            (rho, *("none" if row[name] is None else f"{row[name]:,}" for name in ("each_half", "testing", "fisher")))
             for rho, row in pair["needed"].items()
         ),
     )

@@ -178,10 +178,7 @@ def _linear_slope(
     copies = rng.multinomial(clusters, np.full(clusters, 1 / clusters), size=draws)
     with np.errstate(invalid="ignore", divide="ignore"):
         slopes = (copies @ products) / (copies @ squares) / 10
-    return {
-        "value": float(products.sum() / squares.sum() / 10),
-        "interval": _percentile_interval(slopes),
-    }
+    return {"value": float(products.sum() / squares.sum() / 10), "interval": _percentile_interval(slopes)}
 
 
 def _percentile_interval(values: Floats) -> tuple[float, float] | None:

@@ -12,8 +12,6 @@ from protocol.instruments.anatomy.analysis.traces import Anatomy, Pair, Trace
 from protocol.instruments.anatomy.fields import MEASURED, READINGS
 from protocol.instruments.anatomy.slip import DROPS, RANDOM, SLIP, SLIP_SIGNALS, TOP, thought_sets
 
-__all__ = ["compare_slip", "slip_labels", "test_slip"]
-
 QUESTIONS = {"right": "SPARES", "wrong": "REPAIRS"}
 NOT_SHOWN, TOO_FEW = "NOT SHOWN", "TOO FEW TRACES"
 

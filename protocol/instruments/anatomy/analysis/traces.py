@@ -25,18 +25,6 @@ from protocol.instruments.anatomy.fields import CORRECT, HALVES, MEASURED, PARTS
 from protocol.instruments.anatomy.slip import DROPS
 from protocol.instruments.anatomy.trace_file import ANATOMY, TRACES, VALUES, half_of
 
-__all__ = [
-    "Anatomy",
-    "ArmOutcome",
-    "NothingLabelled",
-    "Pair",
-    "Trace",
-    "Values",
-    "read_anatomy",
-    "read_document",
-    "token_labels",
-]
-
 Pair: TypeAlias = tuple[str, str]  # model, task
 Signal: TypeAlias = tuple[str, int | None]  # name, layer
 

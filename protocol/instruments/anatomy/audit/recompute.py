@@ -29,10 +29,7 @@ def check(study: Registration) -> str:
     analysis or of its libraries may explain it, NotRun before anything was chosen.
     """
     folder, checked = study.folder / ANATOMY, list[str]()
-    documents = (
-        (CHOSEN, analysis.choose, trace_file.read_chosen),
-        (VERDICT, analysis.judge, trace_file.read_verdict),
-    )
+    documents = ((CHOSEN, analysis.choose, trace_file.read_chosen), (VERDICT, analysis.judge, trace_file.read_verdict))
     for name, analyse, read in documents:
         if not files.exists(folder / name):
             continue

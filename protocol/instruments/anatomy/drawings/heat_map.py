@@ -305,11 +305,7 @@ def _draw_number(axes: Any, box: Box, rho: float, limit: float) -> None:
         axes.text(box.x + box.wide / 2, box.y + ROW / 2, text, **style)
 
 
-def _outline_edges(
-    key: Signal,
-    boxes: Mapping[Signal, Box],
-    cells: Mapping[Signal, Cell],
-) -> list[Any]:
+def _outline_edges(key: Signal, boxes: Mapping[Signal, Box], cells: Mapping[Signal, Cell]) -> list[Any]:
     """Return the sides of a cell that survives, except those shared with another one."""
     x, y, wide = current = boxes[key]
     others = {box for other, box in boxes.items() if cells[other].survives and box != current}

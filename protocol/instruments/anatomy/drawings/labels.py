@@ -66,10 +66,7 @@ def label_panels(anatomy: Anatomy) -> list[Panel]:
 
 
 def _shares_by_name(
-    labels: Sequence[NDArray[np.bool_]],
-    kinds: Sequence[Sequence[str]],
-    names: Sequence[str],
-    clusters: Sequence[str],
+    labels: Sequence[NDArray[np.bool_]], kinds: Sequence[Sequence[str]], names: Sequence[str], clusters: Sequence[str]
 ) -> list[Share]:
     """Return for each name the mean over traces of the share of its tokens that were needed."""
     table = np.full((len(labels), len(names)), np.nan)

@@ -13,8 +13,6 @@ from protocol.instruments.anatomy.analysis.traces import NothingLabelled
 from protocol.instruments.anatomy.drawings.trace_report import AnatomyReport, read_report, status_lines
 from protocol.instruments.anatomy.fields import HALVES, STATES
 
-__all__ = ["render_section"]
-
 NOTE = (
     "Development problems alone: no verdict on a policy depends on any of this. A token is needed where a window "
     "over it was occluded and the answer's grade changed. docs/anatomy.md says what may be concluded."
@@ -73,7 +71,7 @@ def _agreement_table(traces: AnatomyReport) -> Markup:
             else NumberCell(f"[{agreement.low:.3f}, {agreement.high:.3f}]", agreement.low),
             percent_cell(agreement.accuracy),
         ]
-        for agreement in measure_policies(traces.lock, traces.anatomy)
+        for agreement in measure_policies(traces.anatomy)
     ]
     heads += ["95 % interval", "correct at the cut, %"]
     return table("Agreement with labels (exploratory)", heads, rows) if rows else Markup("")

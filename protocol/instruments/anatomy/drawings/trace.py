@@ -23,8 +23,6 @@ from protocol.instruments.anatomy.drawings import oracle_style
 from protocol.instruments.anatomy.drawings.trace_report import AnatomyReport, ordered_readings, status_lines
 from protocol.instruments.anatomy.fields import ORACLE
 
-__all__ = ["MOST", "ArmRow", "Labelled", "TraceView", "anatomy_trace", "printable_token", "select_trace"]
-
 BEFORE = 24  # tokens drawn before the first needed one, if not all are drawn
 MOST = 240  # tokens drawn of a span, at most; they begin shortly before the first needed one
 TEXT, SIZE = 6.2, 6.8  # points, of a token and of the name of a row

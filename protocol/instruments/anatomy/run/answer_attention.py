@@ -18,8 +18,6 @@ from protocol.instruments.anatomy.slip import SLIP_SIGNALS
 from protocol.layers.layer_kinds import evictable
 from protocol.models.load import LoadedModel
 
-__all__ = ["measure_answer_attention"]
-
 HIT = 0.9  # of a row's attention: its hits are the fewest slots that cover it (Crystal-KV, section 5.2)
 
 

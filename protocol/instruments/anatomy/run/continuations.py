@@ -23,8 +23,6 @@ from protocol.instruments.anatomy.run.traces import Decoder, full_cache_lane
 from protocol.models.load import LoadedModel
 from protocol.presses.pressed import LanePrefill
 
-__all__ = ["Continuation", "OccludedText", "continue_padded", "dropping_lanes", "padding_token"]
-
 
 class OccludedText(NamedTuple):
     """All tokens fed before a continuation, and the windows of them to pad, one at a time."""
@@ -88,11 +86,7 @@ def continue_padded(
     )
     longest = max(len(text.token_ids) for text in texts)
     rows = decode.lanes or engine.max_concurrent_lanes(
-        model.network.config,
-        model.network.dtype,
-        model.network.device,
-        longest + new_tokens,
-        max(1, len(positions)),
+        model.network.config, model.network.dtype, model.network.device, longest + new_tokens, max(1, len(positions))
     )
     chunk = chunk or decode.prefill_chunk or packed_prefill.MAX_TOKENS
     continuations: dict[tuple[int, int], Continuation] = {}

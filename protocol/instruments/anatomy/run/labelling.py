@@ -33,8 +33,6 @@ from protocol.tasks import held_out_guard, prompting
 from protocol.workspace.planned_study import PlannedStudy
 from protocol.workspace.study import Study
 
-__all__ = ["Workload", "anatomy", "estimate_workload", "rehearse"]
-
 CHOOSING_HALF, TESTING_HALF = HALVES
 CLOSING_EVENTS = {CHOOSING_HALF: "anatomy-chosen", TESTING_HALF: "anatomy-judged"}
 

@@ -7,8 +7,6 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-__all__ = ["BITS", "pack_rows", "round_values"]
-
 BITS = 12
 """Significant bits of a stored number, so that rows compress well: a precision of at least one part in 4,096.
 """

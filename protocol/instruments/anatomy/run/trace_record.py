@@ -20,20 +20,11 @@ from protocol.instruments.anatomy.run.layer_statistics import StatisticRow
 from protocol.instruments.anatomy.run.side_file import pack_rows, round_values
 from protocol.instruments.anatomy.run.traces import Decoder, Graded, Trace
 from protocol.instruments.anatomy.slip import thought_sets
-from protocol.instruments.anatomy.windows import (
-    Occlude,
-    Reading,
-    Span,
-    oracle_priorities,
-    span_of,
-    windows,
-)
+from protocol.instruments.anatomy.windows import Occlude, Reading, Span, oracle_priorities, span_of, windows
 from protocol.models.load import LoadedModel
 from protocol.plan.task import Task
 from protocol.tasks import prompting
 from protocol.workspace.planned_study import PlannedStudy
-
-__all__ = ["Settings", "TraceLine", "occlude_trace", "occlude_traces"]
 
 UNGRADED: Mapping[str, str] = MappingProxyType(
     {
@@ -85,12 +76,7 @@ class TraceLine(NamedTuple):
 
 
 def occlude_trace(
-    planned: PlannedStudy,
-    model: LoadedModel,
-    task: str,
-    problem: str,
-    settings: Settings,
-    lanes: int | None = None,
+    planned: PlannedStudy, model: LoadedModel, task: str, problem: str, settings: Settings, lanes: int | None = None
 ) -> TraceLine:
     """Run `occlude_traces` on one problem."""
     (line,) = occlude_traces(planned, model, task, [problem], settings, lanes)

@@ -118,11 +118,6 @@ def cost_memory(machines: Sequence[MachineCosts]) -> Figure:
     anchor = (MARGIN / sheet.width, (sheet.floor + 0.02) / sheet.height)
     order = [label for label in MARKS if label in handles]
     sheet.figure.legend(
-        [handles[label] for label in order],
-        order,
-        loc="lower left",
-        bbox_to_anchor=anchor,
-        ncols=5,
-        frameon=False,
+        [handles[label] for label in order], order, loc="lower left", bbox_to_anchor=anchor, ncols=5, frameon=False
     )
     return sheet.figure

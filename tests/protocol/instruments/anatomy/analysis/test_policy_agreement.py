@@ -1,8 +1,5 @@
 """The agreement that is told of a policy, against plain loops over the lines of a made-up folder."""
 
-import json
-import tomllib
-
 import numpy as np
 import pytest
 import simulated_anatomy
@@ -13,18 +10,13 @@ from protocol.instruments.anatomy.analysis.traces import read_anatomy
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    made = simulated_anatomy.written(
+    return simulated_anatomy.written(
         tmp_path_factory.mktemp("agreed") / "study", np.random.default_rng(1), problems=12, states={1: "unmoved"}
     )
-    lock = json.loads((made / "lock.json").read_text())
-    lock["protocol"]["content"]["arms"]["fair"] = {"policy": "dull", "set": {"scoring.window": 8}}
-    lock["protocol"]["content"]["arms"]["blind"] = {"press": 'a "press"'}
-    (made / "lock.json").write_text(json.dumps(lock))
-    return made
 
 
 def agreed(folder):
-    return policy_agreement.measure_policies(json.loads((folder / "lock.json").read_text()), read_anatomy(folder))
+    return policy_agreement.measure_policies(read_anatomy(folder))
 
 
 def test_what_an_arm_kept_of_needed_tokens_is_a_mean_over_traces_in_which_some_were_needed(folder):
@@ -51,21 +43,3 @@ def test_what_an_arm_kept_of_needed_tokens_is_a_mean_over_traces_in_which_some_w
     assert (found.low, found.high) == pytest.approx(  # Student's t of 10 degrees at .975
         (np.mean(areas) - 2.228139 * error, np.mean(areas) + 2.228139 * error), abs=1e-6
     )
-
-
-def test_the_file_names_policies_and_what_was_set_and_leaves_presses_out(folder):
-    rows = tomllib.loads(policy_agreement.format_toml(agreed(folder)))["agreement"]
-    by_arm = {row["arm"]: row for row in rows if row["budget"] == "64"}
-    assert by_arm.keys() == {"keen", "fair", "dull", "contrary"}
-    assert (by_arm["fair"]["policy"], by_arm["fair"]["changed"]) == ("dull", "policy dull, scoring.window = 8")
-    assert tomllib.loads(policy_agreement.format_toml([])) == {}
-
-
-def test_registrations_without_labels_are_passed_over(folder, tmp_path):
-    bare = tmp_path / "bare"
-    bare.mkdir()
-    lock = json.loads((folder / "lock.json").read_text())
-    del lock["protocol"]["content"]["anatomy"]
-    (bare / "lock.json").write_text(json.dumps(lock))
-    assert policy_agreement.read_registrations([bare]) == []
-    assert len(policy_agreement.read_registrations([bare, folder])) == len(agreed(folder))
