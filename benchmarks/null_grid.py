@@ -190,7 +190,7 @@ def covered(method: str, problems: int, gains: float, losses: float, level: floa
     is gained and another lost, one seed; every study is weighed by its chance.
     """
     shares = np.array([losses, 1 - gains - losses, gains])
-    pool = make_pool([shares], problems, [level], np.random.default_rng(0))
+    pool = make_pool([shares], problems, [level], 2_000, np.random.default_rng(0))
     held = np.array([_holds(method, each, gains - losses, level) for each in pool.counts])
     return pool.rate(shares, held).rate
 

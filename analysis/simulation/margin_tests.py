@@ -9,14 +9,16 @@ from scipy import stats
 from analysis.stats import betting, equivalence, restricted_likelihood
 from analysis.stats.methods import EXACT_BELOW
 
+Floats = NDArray[np.float64]
+
 
 class MarginPValues(NamedTuple):
     """The p of four one-sided tests, [study] each."""
 
-    worse: NDArray[np.float64]  # small: the mean is above -margin
-    better: NDArray[np.float64]  # small: the mean is below the margin
-    below: NDArray[np.float64]  # small: the mean and its upper limit are below -margin
-    above: NDArray[np.float64]  # small: the mean is above the margin
+    worse: Floats  # small: the mean is above -margin
+    below: Floats  # small: the mean and its upper limit are below -margin
+    better: Floats  # small: the mean is below the margin
+    above: Floats  # small: the mean is above the margin
 
 
 def margin_p_values(method: str, counts: NDArray[np.int64], margin: float) -> MarginPValues:
@@ -26,26 +28,29 @@ def margin_p_values(method: str, counts: NDArray[np.int64], margin: float) -> Ma
     counts: [study, 2k + 1], the number of problems whose seeds sum to -k, ..., k; equally many problems in
     every study.
     """
+    return MarginPValues(*lower_margin_p(method, counts, margin), *lower_margin_p(method, counts[:, ::-1], margin))
+
+
+def lower_margin_p(method: str, counts: NDArray[np.int64], margin: float) -> tuple[Floats, Floats]:
+    """Return `worse` and `below` of `margin_p_values`; those of mirrored counts are `better` and `above`."""
     if method == "betting":
-        lower, upper = (betting.p_of_counts(counts, null) for null in (-margin, margin))
-        return MarginPValues(lower[:, 0], upper[:, 1], lower[:, 1], upper[:, 0])
+        worse, below = betting.p_of_counts(counts, -margin).T
+        return worse, below
     k = counts.shape[1] // 2
     few = np.full(len(counts), method == "restricted-likelihood")
     if method == "auto":
         few |= counts.sum(axis=1) - counts[:, k] < EXACT_BELOW
-    p = np.empty((4, len(counts)))
+    p = np.empty((2, len(counts)))
     if few.any():
-        lower, upper = (restricted_likelihood.tails(counts[few], null) for null in (-margin, margin))
-        p[:, few] = [lower[:, 1], upper[:, 0], lower[:, 0], upper[:, 1]]
+        p[:, few] = restricted_likelihood.tails(counts[few], -margin)[:, ::-1].T
     if not few.all():
         p[:, ~few] = _student_p(counts[~few], margin)
-    return MarginPValues(*p)
+    return p[0], p[1]
 
 
-def _student_p(counts: NDArray[np.int64], margin: float) -> list[NDArray[np.float64]]:
+def _student_p(counts: NDArray[np.int64], margin: float) -> Floats:
     problems, k = int(counts[0].sum()), counts.shape[1] // 2
-    mean, worse, better = equivalence.tost_of_studies(counts, margin, 0.05)[:, [0, 3, 4]].T
+    mean, worse = equivalence.tost_of_studies(counts, margin, 0.05)[:, [0, 3]].T
     spread = np.maximum(counts @ np.arange(-k, k + 1) ** 2 / k**2 - problems * mean**2, 1e-12)
     error = np.sqrt(spread / (problems - 1) / problems)
-    below, above = (stats.t.cdf(distance / error, problems - 1) for distance in (mean + margin, margin - mean))
-    return [worse, better, below, above]
+    return np.stack([worse, stats.t.cdf((mean + margin) / error, problems - 1)])

@@ -13,8 +13,6 @@ from numpy.typing import NDArray
 from scipy import special, stats
 
 Floats = NDArray[np.float64]
-SEARCH_STUDIES = 6_000  # drawn for all populations of a kind, where not all studies are enumerated
-ESTIMATE_STUDIES = 2_000  # drawn for one population
 DROPPED_CHANCE = 1e-6  # of the likeliest studies; those beyond are not enumerated
 NEAR_ZERO = 1e-300
 
@@ -57,11 +55,12 @@ def log_chance(counts: NDArray[np.int64], shares: Floats) -> Floats:
 
 
 def make_pool(
-    populations: Sequence[Floats], problems: int, levels: Sequence[float], rng: np.random.Generator
+    populations: Sequence[Floats], problems: int, levels: Sequence[float], studies: int, rng: np.random.Generator
 ) -> StudyPool:
     """Return a pool for these populations of one kind, and those between them.
 
     populations: shares[2 seeds + 1] each. levels: of the tests, to which the tilts lead.
+    studies: drawn at least, where not all are enumerated.
     """
     differ = [place for place in range(len(populations[0])) if place != len(populations[0]) // 2]
     differ = [place for place in differ if max(shares[place] for shares in populations) > 0]
@@ -75,7 +74,7 @@ def make_pool(
         spread = np.sqrt(problems * float(shares @ steps**2 - (shares @ steps) ** 2))
         unscaled = [shares * np.exp(reach / spread * steps) for reach in reaches]
         proposals += [tilted / tilted.sum() for tilted in unscaled]
-    each_count = -(-(ESTIMATE_STUDIES if len(populations) == 1 else SEARCH_STUDIES) // len(proposals))
+    each_count = -(-studies // len(proposals))
     counts = np.concatenate([rng.multinomial(problems, shares, each_count) for shares in proposals])
     chances = np.stack([log_chance(counts, shares) for shares in proposals])
     mixture = special.logsumexp(chances, axis=0) - np.log(len(proposals))

@@ -19,6 +19,9 @@ LIMIT = 1.2  # times the nominal level; a method or rule that may be above it is
 REFINED = 8  # discordances tried between the neighbours of the worst one, twice
 SCREEN_ABOVE = 2_000  # above this many distinct studies, those that t finds clearly insignificant are skipped
 SCREEN_P = 0.35  # the p of t above which a study is skipped
+SEARCH_STUDIES = 6_000  # drawn for all populations of a kind, where not all studies are enumerated
+# Drawn for one population, and at most until its error is known to be below LIMIT or above it.
+ESTIMATE_STUDIES, MOST_STUDIES = 2_000, 32_000
 
 TABULATED = ("t", "restricted-likelihood", "auto")  # methods of the table of error rates
 
@@ -125,8 +128,7 @@ def margin_errors_by_kind(
     power.check_method(method, problems)
 
     def p_of(counts: NDArray[np.int64]) -> list[NDArray[np.float64]]:
-        tests = margin_tests.margin_p_values(method, counts, margin)
-        return [tests.worse, tests.below]
+        return [*margin_tests.lower_margin_p(method, counts, margin)]
 
     both = [
         _errors_of_kind(kind, seeds, margin, problems, levels, rng, p_of)
@@ -153,26 +155,37 @@ def _errors_of_kind(
     def shares_at(discordance: float) -> NDArray[np.float64]:
         return null_populations.shares(kind._replace(discordance=discordance), seeds, margin)
 
-    def tests_of(discordances: Sequence[float], levels: Sequence[float]) -> tuple[StudyPool, list[NDArray[np.float64]]]:
-        pool = make_pool([shares_at(discordance) for discordance in discordances], problems, levels, rng)
+    def tests_of(
+        discordances: Sequence[float], levels: Sequence[float], studies: int
+    ) -> tuple[StudyPool, list[NDArray[np.float64]]]:
+        pool = make_pool([shares_at(discordance) for discordance in discordances], problems, levels, studies, rng)
         distinct, positions = np.unique(pool.counts, axis=0, return_inverse=True)
         return pool, [p[positions.ravel()] for p in p_of(distinct)]
 
+    def estimate(test: int, share: float, level: float) -> TypeOneError:
+        studies = ESTIMATE_STUDIES
+        while True:
+            pool, tests = tests_of([share], [level], studies)
+            error = _error(kind._replace(discordance=share), pool, tests[test] <= level, level, shares_at(share))
+            if not error.exceeds() or error.ratio_low > LIMIT or studies >= MOST_STUDIES:
+                return error
+            studies *= 4
+
     grid = list(among or null_populations.discordances(kind.kind, seeds))
-    searched, p_values = tests_of(grid, levels)
+    searched, p_values = tests_of(grid, levels, SEARCH_STUDIES)
     errors = []
     for test, p in enumerate(p_values):
         worst = [_search(searched, p <= level, grid, shares_at) for level in levels]
-        pools = [(searched, p)] * len(levels)
+        pairs = list(zip(worst, levels, strict=True))
         if searched.studies:  # estimated anew: the largest of many estimates is too large
-            estimates = (tests_of([share], [level]) for share, level in zip(worst, levels, strict=True))
-            pools = [(pool, tests[test]) for pool, tests in estimates]
-        errors.append(
-            [
-                _error(kind._replace(discordance=share), pool, pool_p <= level, level, shares_at(share))
-                for share, level, (pool, pool_p) in zip(worst, levels, pools, strict=True)
-            ]
-        )
+            errors.append([estimate(test, share, level) for share, level in pairs])
+        else:
+            errors.append(
+                [
+                    _error(kind._replace(discordance=share), searched, p <= level, level, shares_at(share))
+                    for share, level in pairs
+                ]
+            )
     return errors
 
 

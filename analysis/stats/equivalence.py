@@ -105,8 +105,7 @@ def exact_margin_p(counts: NDArray[np.int64], margin: float) -> NDArray[np.float
     share = np.clip((margin + mean) / np.maximum(1 + mean, 1e-12), 0, 1)
     null = (1 - share)[:, None] * counts / problems
     null[:, 0] += share
-    tails = np.cumsum(exact_resampling.convolve(null, problems)[:, ::-1], axis=1)
-    tail_probability = np.take_along_axis(tails, (k * problems - sums)[:, None], axis=1)[:, 0]
+    tail_probability = exact_resampling.sum_tails(null, problems, sums)[:, 1]
     return np.where(share > 0, np.minimum(tail_probability, 1.0), 1.0)
 
 

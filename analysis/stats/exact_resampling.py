@@ -11,6 +11,10 @@ from numpy.typing import ArrayLike, NDArray
 
 from analysis.stats.interval import DegenerateDifference, problem_means
 
+NEGLIGIBLE = 40.0  # minus the logarithm of a chance that is left out
+# So few studies are judged and not simulated: nothing is left out, since looks take the normal quantile of a tiny p.
+JUDGED = 2
+
 
 def count_sums(difference: ArrayLike) -> NDArray[np.int64]:
     """Return how many problems have the sums -k, ..., k over their seeds, [2k + 1].
@@ -43,6 +47,35 @@ def convolve(chances: NDArray[np.float64], times: int) -> NDArray[np.float64]:
     spectrum = np.fft.rfft(chances, fft_width(size), axis=1)
     sums: NDArray[np.float64] = np.fft.irfft(complex_power(spectrum, times), fft_width(size), axis=1)[:, :size]
     return np.maximum(sums, 0.0)  # rounding errors are about 1e-17 around zero
+
+
+def sum_tails(chances: NDArray[np.float64], times: int, observed: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Return the chances that a sum as in `convolve` is at most, and at least, observed[study], [study, 2].
+
+    Of many studies only sums near their mean are computed, by a narrower transform: by Bernstein's inequality all
+    others together have a chance of less than exp(-NEGLIGIBLE), which is below the rounding error of the transform.
+    """
+    k = chances.shape[1] // 2
+    steps = np.arange(-k, k + 1)
+    mean = chances @ steps
+    variance = np.maximum(chances @ steps**2 - mean**2, 0.0)
+    jumps = NEGLIGIBLE * 2 * k / 3
+    reach = jumps + np.sqrt(jumps**2 + 2 * NEGLIGIBLE * times * float(variance.max()))
+    width = fft_width(2 * int(reach) + 3)
+    if len(chances) <= JUDGED or width >= 2 * k * times + 1:
+        lowest = np.full(len(chances), -k * times)
+        sums = convolve(chances, times)
+    else:
+        lowest = np.rint(times * mean).astype(np.int64) - width // 2
+        # The transform has the sum s at entry s + k times, modulo its width.
+        cyclic = np.fft.irfft(complex_power(np.fft.rfft(chances, width, axis=1), times), width, axis=1)
+        entries = (lowest[:, None] + k * times + np.arange(width)) % width
+        sums = np.maximum(np.take_along_axis(cyclic, entries, 1), 0.0)
+    place, last = (observed - lowest)[:, None], sums.shape[1] - 1
+    inside = np.clip(place, 0, last)
+    below = np.take_along_axis(np.cumsum(sums, axis=1), inside, 1)
+    above = np.take_along_axis(np.cumsum(sums[:, ::-1], axis=1), last - inside, 1)
+    return np.concatenate([np.where(place < 0, 0.0, below), np.where(place > last, 0.0, above)], axis=1)
 
 
 def fft_width(size: int) -> int:

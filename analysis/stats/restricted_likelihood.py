@@ -110,11 +110,8 @@ def tilted_shares(counts: NDArray[np.int64], tilt: NDArray[np.float64]) -> NDArr
 
 def _tails(counts: NDArray[np.int64], chances: NDArray[np.float64]) -> NDArray[np.float64]:
     problems, k = int(counts[0].sum()), counts.shape[1] // 2
-    sums = exact_resampling.convolve(chances, problems)
-    position = (counts @ np.arange(-k, k + 1) + k * problems)[:, None]
-    below, above = np.cumsum(sums, axis=1), np.cumsum(sums[:, ::-1], axis=1)
-    observed_tails = np.take_along_axis(below, position, 1), np.take_along_axis(above, 2 * k * problems - position, 1)
-    return np.clip(np.concatenate(observed_tails, axis=1), ROUNDING, 1.0)
+    observed = counts @ np.arange(-k, k + 1)
+    return np.clip(exact_resampling.sum_tails(chances, problems, observed), ROUNDING, 1.0)
 
 
 def _limits(counts: NDArray[np.int64], tail: float) -> NDArray[np.float64]:

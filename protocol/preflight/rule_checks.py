@@ -328,7 +328,7 @@ def _estimate_type_one(
     if seeds > 1 and (margin or problems > QUICK_PROBLEMS):
         print_escaped(
             f"{method} at {problems} problems and {seeds} seeds is not in the table of error rates (see "
-            "analysis/simulation/error_table.py); simulating it, which can take a minute",
+            "analysis/simulation/error_table.py); simulating it",
             sys.stderr,
         )
     if margin:

@@ -177,7 +177,7 @@ def test_nothing_can_reject_at_its_level_where_one_problem_in_two_hundred_differ
     # The tests themselves stay below it: what they reject is counted out.
     for method in ("sign-flip", "restricted-likelihood"):
         shares = null_grid.null_populations.shares(null_grid.null_populations.Setting("symmetric", 0.005), 1)
-        pool = null_grid.make_pool([shares], 200, [0.05], np.random.default_rng(0))
+        pool = null_grid.make_pool([shares], 200, [0.05], 2_000, np.random.default_rng(0))
         p = null_grid.type_one_error.screened_p_values(method, pool.counts, np.random.default_rng(0))
         assert pool.rate(shares, p <= 0.05).rate <= null_grid.attainable(200, 0.005, 0.05)
 

@@ -17,7 +17,7 @@ def rng(seed: int = 0) -> np.random.Generator:
 def rate_in(method: str, problems: int, seeds: int, level: float, setting: Setting) -> RateLimits:
     """The chance that a method rejects in one population."""
     shares = null_populations.shares(setting, seeds)
-    pool = make_pool([shares], problems, [level], rng())
+    pool = make_pool([shares], problems, [level], 2_000, rng())
     return pool.rate(shares, type_one_error.screened_p_values(method, pool.counts, rng()) <= level)
 
 
@@ -62,7 +62,7 @@ def test_the_rate_between_two_populations_of_a_pool_is_that_of_its_own_pool():
     """The pool of two shares of problems that differ, weighed at a third."""
     ends = [null_populations.shares(Setting("gains one seed", share), 3) for share in (0.04, 0.06)]
     between = null_populations.shares(Setting("gains one seed", 0.05), 3)
-    shared, own = (make_pool(populations, 200, [0.05], rng()) for populations in (ends, [between]))
+    shared, own = (make_pool(populations, 200, [0.05], 2_000, rng()) for populations in (ends, [between]))
     rates = [
         pool.rate(between, type_one_error.screened_p_values("t", pool.counts, rng()) <= 0.05) for pool in (shared, own)
     ]
@@ -80,6 +80,18 @@ def test_no_share_of_differing_problems_is_left_out():
     p = power.p_values("bootstrap", counts, None, rng())
     chance = stats.multinomial.pmf(counts, 250, [0.0147, 1 - 0.0294, 0.0147])
     assert found.rate == pytest.approx(chance[p <= 0.05 / 8].sum(), rel=1e-3)
+
+
+def test_studies_are_added_until_an_error_is_known_to_be_below_its_limit_or_above_it(monkeypatch):
+    """The test of restricted likelihood holds, and 40 studies do not show it, nor that the bootstrap errs."""
+    monkeypatch.setattr(type_one_error, "ESTIMATE_STUDIES", 40)
+    held, errs = (
+        type_one_error.errors_by_kind(method, 60, 2, [0.0125], rng())[0][0]
+        for method in ("restricted-likelihood", "bootstrap")
+    )
+    assert held.studies > 40
+    assert not held.exceeds()
+    assert errs.ratio_low > type_one_error.LIMIT
 
 
 def test_at_thirty_problems_the_percentile_bootstrap_errs_and_sign_flips_and_t_do_not():

@@ -107,5 +107,5 @@ def test_counts_of_right_and_wrong_answers_give_the_same_p():
         means = np.repeat([-1, -0.5, 0, 0.5, 1], row)[:, None]
         assert p == pytest.approx(betting.compare(means).p)
         margins = betting.tost(means, (-0.1, 0.1), alpha=0.05)
-        assert tests[:2] == pytest.approx([margins.p_worse, margins.p_better])
-        assert (tests[2] <= 0.05) == (margins.high < -0.1)
+        assert tests[::2] == pytest.approx([margins.p_worse, margins.p_better])
+        assert (tests[1] <= 0.05) == (margins.high < -0.1)

@@ -84,6 +84,23 @@ def test_the_chances_of_sums_are_those_of_a_plain_convolution():
         assert found == pytest.approx(expected, abs=1e-15)
 
 
+@pytest.mark.parametrize("times", [6, 400])
+def test_the_tails_of_sums_are_those_of_a_plain_convolution(times):
+    """Few large losses and many small gains; sums at the mean, in the tails, and as far away as they can be."""
+    shares = np.array([[0.01, 0, 0, 0.95, 0.04, 0, 0], [0.1, 0.1, 0.1, 0.4, 0.1, 0.1, 0.1], [0, 0, 0, 1, 0, 0, 0]])
+    for row in shares:
+        chances = np.array([1.0])
+        for _ in range(times):
+            chances = np.convolve(chances, row)
+        studies = np.tile(row, (exact_resampling.JUDGED + 1, 1))
+        for observed in (-3 * times, -times // 10 - 9, 0, 2, times // 20, 3 * times):
+            place = observed + 3 * times
+            expected = chances[: place + 1].sum(), chances[place:].sum()
+            for several in (studies, studies[:1]):
+                found = exact_resampling.sum_tails(several, times, np.full(len(several), observed))[0]
+                assert found == pytest.approx(expected, abs=5e-13, rel=1e-9)
+
+
 def test_no_spread_is_answered_as_by_the_other_methods():
     for found in (bootstrap.exact(np.zeros((50, 2))), bootstrap.paired(np.zeros((50, 2)), rng=rng())):
         assert (found.mean, found.p) == (0.0, 1.0)
