@@ -169,33 +169,34 @@ def remembering(name: str, seen: dict[str, Any] = SEEN) -> Iterator[None]:
     if name not in ("register", "amend", "probe", "confirm", "replicate", "rehearse"):
         yield
         return
+    from protocol.plan import grid
     from protocol.preflight import rule_checks, same_slots, simulated_study
 
-    def remembered(function: Callable[..., Any], protocol: Callable[[Any], Any]) -> Callable[..., Any]:
-        def once(about: Any, items: Any, **how: Any) -> Any:
-            asked = (function.__name__, protocol(about).content(), items, how, same_slots.LIGHT_BYTES)
-            key = json.dumps(asked, sort_keys=True)
+    def remembered(function: Callable[..., Any], told: Callable[[Any], Any]) -> Callable[..., Any]:
+        def once(about: Any, *rest: Any, **how: Any) -> Any:
+            key = json.dumps([function.__name__, told(about), rest, how, same_slots.LIGHT_BYTES], sort_keys=True)
             if key not in seen:
-                seen[key] = function(about, items, **how)
+                seen[key] = function(about, *rest, **how)
             return copy.deepcopy(seen[key])
 
         return once
 
-    refuse_unjudgeable = simulated_study.refuse_unjudgeable
+    def judged(protocol: dict[str, Any]) -> dict[str, Any]:
+        """What a rule and its drawings see of a protocol, beside its grid."""
+        return {
+            name: part for name, part in protocol.items() if name not in ("title", "question", "generation", "arms")
+        }
 
-    def judged_once(content: Any) -> None:
-        key = json.dumps([content["protocol"]["content"], content["judging"]], sort_keys=True)
-        if key not in seen:
-            refuse_unjudgeable(content)
-            seen[key] = True
-
-    with (
-        mock.patch.object(simulated_study, "refuse_unjudgeable", judged_once),
-        mock.patch.object(rule_checks, "check_rule", remembered(rule_checks.check_rule, lambda own: own)),
-        mock.patch.object(
-            same_slots, "find_same_slots", remembered(same_slots.find_same_slots, lambda planned: planned.protocol)
-        ),
-    ):
+    told = {
+        (same_slots, "find_same_slots"): lambda planned: planned.protocol.content(),
+        (rule_checks, "check_rule"): lambda design: [judged(design.content()), grid.cells(design)],
+        (simulated_study, "refuse_unjudgeable"): lambda lock: [
+            judged(lock["protocol"]["content"]), lock["grid"], lock["items"], lock["judging"]
+        ],
+    }  # fmt: skip
+    with contextlib.ExitStack() as held:
+        for (module, function), about in told.items():
+            held.enter_context(mock.patch.object(module, function, remembered(getattr(module, function), about)))
         yield
 
 
