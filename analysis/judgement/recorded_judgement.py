@@ -14,8 +14,10 @@ from analysis.judgement import untrusted_files
 from analysis.judgement.compare_judgements import find_differences
 from analysis.judgement.judgement import judge
 from analysis.judgement.shipped_verdicts import SHIPPED_VERDICTS
+from analysis.judgement.study_files import read_document
 from analysis.judgement.untrusted_files import RecordError
 from protocol.formats import canonical
+from protocol.formats.citations import CITES
 from protocol.formats.escape import is_one_line
 from protocol.formats.json_text import dumps
 
@@ -24,7 +26,8 @@ VERDICT = "verdict.json"
 
 def refuse_unsupported(folder: Path) -> None:
     """Raise RecordError for a judgement in FOLDER/verdict.json that is not what lock and records say, but for bounds
-    and p that other libraries compute closely (`compare_judgements`), and for a text with a line break.
+    and p that other libraries compute closely (`compare_judgements`), for cited records that the study that they come
+    from does not have, and for a text with a line break.
     """
     folder = Path(folder)
     data = untrusted_files.read_bytes(folder / VERDICT)
@@ -34,6 +37,11 @@ def refuse_unsupported(folder: Path) -> None:
     if any(not is_one_line(text) for text in _texts(recorded)):
         raise RecordError(f"{folder}: {VERDICT} has a text with a line break; run: kv-prereg audit {folder}")
     with untrusted_files.refuse_wrong_shape(folder):
+        if CITES in (lock := read_document(folder / "lock.json")[1]):
+            # Imported late: few studies cite.
+            from analysis.judgement import cited_records
+
+            cited_records.refuse_unsupported(folder, lock)
         differences = find_differences(recorded, canonical.loads(dumps(judge(folder)).encode(), VERDICT))
     if others := [*differences.decisive, *differences.sentences, *differences.later]:
         raise RecordError(

@@ -8,7 +8,9 @@ import shutil
 import pytest
 import studies
 
-from analysis.judgement import qualifiers
+from analysis.judgement import cited_records, qualifiers
+from analysis.judgement.untrusted_files import RecordError
+from figures.drawing import page
 from protocol.evidence import citations, late_randomness, ledger, record_lines, records, seal
 from protocol.evidence.registration import Registration
 from protocol.formats import canonical, documents, journal
@@ -141,6 +143,22 @@ def test_a_folder_that_is_not_here_leaves_it_untold(copied):
     assert status == 7
     assert found["cited"][0] == "cannot tell"
     assert "earlier, of which records are cited, is not beside first; bring it back" in found["cited"][1]
+
+
+def test_no_verdict_is_repeated_without_the_records_that_it_cites(copied):
+    """By table, report, forest, plot, show and exports, which read a verdict this way."""
+    assert page.read_supported_judgement(copied / "first")["qualifiers"]
+    (copied / "earlier").rename(copied.parent / "earlier")
+    with pytest.raises(page.NoVerdict, match="cites records of earlier, which is not beside it; bring it back"):
+        page.read_supported_judgement(copied / "first")
+
+
+def test_no_verdict_is_repeated_with_other_records_than_those_of_the_cited_study(copied):
+    locked = Registration(copied / "first").lock.content
+    cited_records.refuse_unsupported(copied / "first", locked)
+    forge(copied / "first", "shard-cited.jsonl", "random", lambda record: record["body"].update(tokens=1))
+    with pytest.raises(RecordError, match="earlier lacks records that are cited from it"):
+        cited_records.refuse_unsupported(copied / "first", locked)
 
 
 def test_another_study_under_the_name_fails(copied, shelf):
