@@ -18,7 +18,6 @@ from figures.drawing import formatting, page, verdict_formats
 from figures.drawing.table_rows import cell_of
 from figures.drawing.verdict_formats import Summary
 from figures.report_page.answer import format_answer
-from protocol.formats import terms
 from protocol.formats.command_line import run_command
 from protocol.formats.terminal import line_width, shrink_columns, wrap_text
 from protocol.formats.text_tables import format_columns
@@ -173,14 +172,14 @@ def _wrap_line(line: str) -> list[str]:
 
 def main(argv: list[str] | None = None) -> int:
     folder = {"folder": "a confirmed registration, e.g. registrations/quickstart"}
-    doc = f"{__doc__}\n{terms.format_terms(*EXPLAINED_TERMS)}"
     return run_command(
         "table",
-        doc,
+        __doc__,
         folder,
         page.read_supported_judgement,
         argv,
         show=verdict_table,
+        words=EXPLAINED_TERMS,
         formats={
             "markdown": lambda judged: verdict_formats.format_markdown(summarize(judged)),
             "latex": lambda judged: verdict_formats.format_latex(summarize(judged)),

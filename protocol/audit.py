@@ -33,7 +33,7 @@ from protocol.evidence.audit.auditor import Check
 from protocol.evidence.external import anchors
 from protocol.evidence.external.anchors import Anchor, Witness
 from protocol.evidence.registration import VERDICT, Registration
-from protocol.formats import files, findings, terms
+from protocol.formats import files, findings
 from protocol.formats.findings import Finding
 from protocol.formats.instruments import INSTRUMENTS
 from protocol.formats.progress_display import phase
@@ -100,8 +100,7 @@ class Options(command.Trust):
 
 
 def main(argv: list[str] | None = None) -> int:
-    parser = command.make_parser("protocol.audit", __doc__)
-    parser.epilog = terms.format_terms(*TERMS)
+    parser = command.make_parser("protocol.audit", __doc__, TERMS)
     command.add_folder(parser)
     parser.add_argument("--details", action="store_true", help="one line for each item")
     parser.add_argument(

@@ -23,7 +23,7 @@ from protocol import command
 from protocol.evidence import citations, late_randomness, ledger
 from protocol.evidence.external import git_history
 from protocol.evidence.registration import PROTOCOL, Registration
-from protocol.formats import files, terms
+from protocol.formats import files
 from protocol.formats.citations import CITES
 from protocol.formats.progress_display import phase
 from protocol.formats.refusals import BadInput
@@ -70,8 +70,7 @@ class Options(command.Options):
 
 def main(argv: list[str] | None = None, *, is_typed: bool = False) -> int:
     """is_typed: run from a shell; then refuse import paths that `confirm` would refuse."""
-    parser = command.make_parser("protocol.register", __doc__)
-    parser.epilog = terms.format_terms(*TERMS)
+    parser = command.make_parser("protocol.register", __doc__, TERMS)
     command.add_folder(parser)
     parser.add_argument("--sign", type=Path, metavar="KEY", help="private ssh key to sign the lock with")
     return command.run(parser, argv, Options(), partial(act, is_typed=is_typed))

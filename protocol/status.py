@@ -29,7 +29,7 @@ from protocol.evidence.external import anchors, git_history
 from protocol.evidence.external.anchors import Anchor
 from protocol.evidence.external.git_history import MissingRegistrations
 from protocol.evidence.registration import PROTOCOL, VERDICT, Registration
-from protocol.formats import escape, files, terms
+from protocol.formats import escape, files
 from protocol.formats.progress_display import format_duration, phase
 from protocol.formats.refusals import BadInput, Tampered
 from protocol.formats.terminal import line_width, wrap_text
@@ -91,8 +91,7 @@ class Index(NamedTuple):
 
 
 def main(argv: list[str] | None = None) -> int:
-    parser = command.make_parser("protocol.status", __doc__)
-    parser.epilog = terms.format_terms(*TERMS)
+    parser = command.make_parser("protocol.status", __doc__, TERMS)
     parser.add_argument("folder", type=command.read_folder, nargs="?", default=Path("registrations"))
     return command.run(parser, argv, command.Options(), act)
 

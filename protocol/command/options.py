@@ -1,6 +1,7 @@
 """Options that commands share: the parser with --json, the folder, and the external witnesses to trust."""
 
 import argparse
+from collections.abc import Sequence
 from pathlib import Path
 
 from protocol.command import menu
@@ -26,9 +27,9 @@ class Trust(Options):
     require_anchor: bool
 
 
-def make_parser(module: str, doc: str | None) -> argparse.ArgumentParser:
-    """Return a parser with --json whose help is the docstring of the command."""
-    parser = command_line.make_parser(menu.command_line(module), doc)
+def make_parser(module: str, doc: str | None, words: Sequence[str] = ()) -> argparse.ArgumentParser:
+    """Return a parser with --json whose help is the docstring of the command and the meaning of these words."""
+    parser = command_line.make_parser(menu.command_line(module), doc, words)
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of text")
     return parser
 

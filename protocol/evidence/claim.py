@@ -6,12 +6,11 @@ from pathlib import Path
 
 from protocol.evidence import citations, late_randomness, ledger, registration, selection
 from protocol.evidence.registration import Registration
-from protocol.formats import document_fields, documents, files, journal
+from protocol.formats import document_fields, documents, journal
 from protocol.formats.refusals import AlreadyClaimed, BadInput, Tampered
 from protocol.lock import lock
 
 NAME = registration.CLAIM
-WITNESS = "witness"  # the field with the proofs of the lock
 
 
 @contextmanager
@@ -59,7 +58,7 @@ def take(
             **selected,
             **cited,
             **({} if late_value is None else {late_randomness.FIELD: late_value}),
-            **({WITNESS: proofs} if (proofs := lock_proofs(study)) else {}),
+            **({registration.WITNESS: proofs} if (proofs := study.lock_proofs()) else {}),
         }
         documents.write(folder / NAME, content, document_fields.CLAIM)
     key = late_randomness.claim_key(current.lock, current.claim)
@@ -71,9 +70,3 @@ def take(
     attempt = ledger.count_events(folder, "attempt") + 1
     ledger.append(folder, "attempt", {"number": attempt, "records": count})
     return attempt
-
-
-def lock_proofs(study: Registration) -> dict[str, str]:
-    """Return the SHA-256 of each proof of the lock by an outside witness, by its file name in anchors/."""
-    paths = files.list_folder(study.folder / registration.ANCHORS)
-    return {path.name: files.plain_sha256(path) for path in paths if path.name.startswith("lock.")}

@@ -30,6 +30,7 @@ CLAIM = "claim.json"
 SEAL = "seal.json"
 VERDICT = "verdict.json"
 ANCHORS = "anchors"
+WITNESS = "witness"  # the field of a claim with the proofs of the lock
 REGISTRATION_FOLDERS = ("registrations", "replications")  # folders of a repository with registrations
 TASK_FILES = ("file", "data")  # fields of a task that name a file next to the protocol
 # Each document, in writing order, with the event and the field of the ledger line that cites it.
@@ -180,6 +181,11 @@ class Registration:
     def side_digests(self) -> dict[str, str]:
         """SHA-256 of the side files that records of held-out problems cite, by file name."""
         return records.hash_trajectories(self.phase_folder("confirm"), self.confirm_records)
+
+    def lock_proofs(self) -> dict[str, str]:
+        """Return the SHA-256 of each proof of the lock by an outside witness, by its file name in anchors/."""
+        paths = files.list_folder(self.folder / ANCHORS)
+        return {path.name: files.plain_sha256(path) for path in paths if path.name.startswith("lock.")}
 
     def phase_folder(self, phase: str) -> Path:
         """Return the folder with the records of a phase."""

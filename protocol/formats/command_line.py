@@ -34,9 +34,19 @@ MISSING_ARGUMENTS = re.compile(r"the following arguments are required: (.*)")
 class OneLineParser(argparse.ArgumentParser):
     """A parser that rejects a command line with a one-line message: the fix, without the usage."""
 
-    def __init__(self, **settings: Any) -> None:
-        """Options cannot be abbreviated: a prefix may become ambiguous in the next version."""
+    def __init__(self, words: Sequence[str] = (), **settings: Any) -> None:
+        """words: terms that the help ends with and explains. Options cannot be abbreviated: a prefix may become
+        ambiguous in the next version.
+        """
         super().__init__(**settings, allow_abbrev=False)
+        self.words = words
+
+    def format_help(self) -> str:
+        if self.words:
+            from protocol.formats.terms import format_terms  # which only a help needs
+
+            self.epilog = format_terms(*self.words)
+        return super().format_help()
 
     def error(self, message: str) -> NoReturn:
         self.exit(2, f"{self.prog}: {_explain_argparse(message, self._actions)}\n")
@@ -78,9 +88,9 @@ def _action_names(action: argparse.Action) -> list[str]:
     return [str(action.metavar or action.dest)]
 
 
-def make_parser(command: str, doc: str | None) -> argparse.ArgumentParser:
-    """Return a parser. command: as people type it, "kv-prereg tasks". doc: the help text."""
-    return OneLineParser(prog=command, description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
+def make_parser(command: str, doc: str | None, words: Sequence[str] = ()) -> argparse.ArgumentParser:
+    """Return a parser. command: as people type it, "kv-prereg tasks". doc: the help text. words: see OneLineParser."""
+    return OneLineParser(words, prog=command, description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
 
 
 def _join_lines(items: Any) -> str:
@@ -97,18 +107,19 @@ def run_command(
     show: Callable[[Result], str] = _join_lines,
     text: Callable[[Mapping[str, Any]], Iterable[str]] | None = None,
     options: Mapping[str, str] = MappingProxyType({}),
+    words: Sequence[str] = (),
     formats: Mapping[str, Callable[[Result], str]] = MappingProxyType({}),
 ) -> int:
     """Run `kv-prereg <name> PATH...`: print the result of read(**paths, **options), formatted by `show`.
 
-    paths, options: the help of each, by name; an option that is not given is None. text: formats the result
-    of `to_plain` as lines for people; with --json it is printed as canonical JSON. formats: what prints the result in
-    place of `show`, by the name of its option. Exit status: 0 printed; 2
-    for a refusal and for an error of the system, in one line; FAULT_STATUS for a fault of this program. What `read`
-    gets was never checked as an audit does, so that of its errors the line says both that it may be.
-    Control characters are escaped.
+    paths, options: the help of each, by name; an option that is not given is None. words: see OneLineParser.
+    text: formats the result of `to_plain` as lines for people; with --json it is printed as canonical JSON.
+    formats: what prints the result in place of `show`, by the name of its option. Exit status: 0 printed; 2 for a
+    refusal and for an error of the system, in one line; FAULT_STATUS for a fault of this program. What `read` gets
+    was never checked as an audit does, so that of its errors the line says both that it may be. Control characters
+    are escaped.
     """
-    parser = make_parser(f"kv-prereg {name}", doc)
+    parser = make_parser(f"kv-prereg {name}", doc, words)
     for path, meaning in paths.items():
         parser.add_argument(path, type=Path, help=meaning)
     for option, meaning in options.items():

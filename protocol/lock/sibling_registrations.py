@@ -9,14 +9,13 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from protocol.evidence import late_randomness
-from protocol.evidence.audit import amendment
 from protocol.evidence.external import git_history
 from protocol.evidence.external.git_repository import Repository
 from protocol.evidence.registration import CLAIM, Registration
 from protocol.formats.citations import CITED_BY, list_cited_locks
 from protocol.formats.findings import CannotTell
 from protocol.formats.refusals import Refusal
-from protocol.lock import fresh_replication, previously_opened, version_1
+from protocol.lock import previously_opened, version_1
 from protocol.plan import full_use
 from protocol.tasks import registry
 from protocol.workspace import differences
@@ -26,7 +25,10 @@ def find_contradictions(study: Registration) -> Iterator[str]:
     """Yield one message for each contradiction between a lock and the registration that it replicates or
     amends, or between its own fields about that.
     """
-    yield from amendment.find_faults(study.lock.content)
+    if study.lock.content.get("amends"):
+        from protocol.evidence.audit import amendment  # which few studies need
+
+        yield from amendment.find_faults(study.lock.content)
     yield from _parent_faults(study)
 
 
@@ -138,6 +140,8 @@ def _parent_faults(study: Registration) -> Iterator[str]:
         return
     content, parent_content = study.lock.content, parent.lock.content
     if not study.reproduces:
+        from protocol.lock import fresh_replication
+
         is_shipped = parent.lock.digest in version_1.PROTOCOLS
         yield from fresh_replication.find_differences(parent.protocol, study.protocol, is_shipped=is_shipped)
         return

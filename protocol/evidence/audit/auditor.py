@@ -11,8 +11,8 @@ from functools import partial
 from pathlib import Path
 from typing import TypeAlias
 
-from protocol.evidence import citations, late_randomness
-from protocol.evidence.audit import amendment, consistency, inventory, outcome
+from protocol.evidence import late_randomness
+from protocol.evidence.audit import consistency, inventory, outcome
 from protocol.evidence.audit.checks import Checks
 from protocol.evidence.audit.items import EXTERNAL_ITEMS, ITEMS
 from protocol.evidence.external import git_history
@@ -58,7 +58,7 @@ def audit(
         "sources": study_checks.check_sources,
         "commit": lambda: git_history.check_commit(study),
         "signature": lambda: signing.check(study.folder, signers),
-        **({"amendment": lambda: amendment.verify(study)} if study_checks.has("amends") else {}),
+        **({"amendment": partial(_check_amendment, study)} if study_checks.has("amends") else {}),
         "ledger": study_checks.check_ledger,
         "history": lambda: git_history.check(study),
         "probe": study_checks.check_probe,
@@ -80,7 +80,7 @@ def audit(
         "sense": lambda: consistency.check(study),
         "seal": study_checks.check_seal,
         "verdict": study_checks.check_verdict,
-        **({"ending": lambda: amendment.describe_ending(study)} if study_checks.has_ended else {}),
+        **({"ending": partial(_describe_ending, study)} if study_checks.has_ended else {}),
         "anchors": lambda: study_checks.check_anchors(anchors),
     }
     extra_checks, final_checks = extra_checks or {}, final_checks or {}
@@ -109,9 +109,23 @@ def _check_cited(study: Registration, study_checks: Checks) -> str:
     """Audit the evidence of the cited studies, and compare their records with those that were copied."""
     if not study_checks.is_claimed:
         raise NotRun
+    from protocol.evidence import citations  # here and below: what few studies have is loaded by those
+
     summary = citations.check(study)
     citations.refuse_unusable(study, list_failures)
     return summary
+
+
+def _check_amendment(study: Registration) -> str:
+    from protocol.evidence.audit import amendment
+
+    return amendment.verify(study)
+
+
+def _describe_ending(study: Registration) -> str:
+    from protocol.evidence.audit import amendment
+
+    return amendment.describe_ending(study)
 
 
 def list_failures(study: Registration) -> list[str]:

@@ -9,11 +9,11 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from protocol.evidence import claim, late_randomness, ledger, looks, probe_attempts, records, seal, selection, verdict
+from protocol.evidence import late_randomness, ledger, looks, probe_attempts, records, seal, selection, verdict
 from protocol.evidence.audit import inventory
 from protocol.evidence.external.anchors import Anchor
 from protocol.evidence.records import Record
-from protocol.evidence.registration import ANCHORS, CITED, PROTOCOL, SELECTION, Registration
+from protocol.evidence.registration import ANCHORS, CITED, CLAIM, PROTOCOL, SELECTION, WITNESS, Registration
 from protocol.formats import files, journal, line_endings, shards
 from protocol.formats.documents import Document
 from protocol.formats.findings import CannotTell, NotRun, Unfinished
@@ -39,7 +39,7 @@ class Checks:
             events = set()
         self.is_judged = study.has(verdict.NAME) or "verdict" in events
         self.is_sealed = self.is_judged or study.has(seal.NAME) or "seal" in events
-        self.is_claimed = self.is_sealed or study.has(claim.NAME) or files.exists(self.folder) or "claim" in events
+        self.is_claimed = self.is_sealed or study.has(CLAIM) or files.exists(self.folder) or "claim" in events
         self.has_ended = bool({"withdraw", "amended"} & events)
         self.has_sweep = self.has("protocol", "content", "sweep")
         has_selection = study.has(selection.NAME) or "selection" in events
@@ -148,12 +148,12 @@ class Checks:
 
     def check_claim(self) -> str:
         self._require_reached(self.is_claimed)
-        if not self.study.has(claim.NAME):
-            raise Tampered(f"{claim.NAME}: missing")
+        if not self.study.has(CLAIM):
+            raise Tampered(f"{CLAIM}: missing")
         document = self.study.claim
         if document.content.get("selection") != selection.claim_fields(self.study).get("selection"):
-            raise Tampered(f"{claim.NAME}: names another selection than {selection.NAME}")
-        self._check_witness(document.content.get(claim.WITNESS, {}))
+            raise Tampered(f"{CLAIM}: names another selection than {selection.NAME}")
+        self._check_witness(document.content.get(WITNESS, {}))
         self._check_cited("claim", document.digest, "claim", "claim")
         self._check_ledger_head(document)
         return f"names the lock; {self._count_attempts('attempt', self.study.own_records)} attempts"
@@ -162,12 +162,12 @@ class Checks:
         """Raise Tampered unless the proofs of the lock that the claim cites are there, as they were but for the
         block of a pending one.
         """
-        present = claim.lock_proofs(self.study)
+        present = self.study.lock_proofs()
         for name, digest in cited.items():
             if name not in present:
-                raise Tampered(f"{claim.NAME}: cites a proof of the lock that is not there: {ANCHORS}/{name!a}")
+                raise Tampered(f"{CLAIM}: cites a proof of the lock that is not there: {ANCHORS}/{name!a}")
             if present[name] != digest and name != COMPLETED:
-                raise Tampered(f"{ANCHORS}/{name}: is not the proof of the lock that {claim.NAME} cites")
+                raise Tampered(f"{ANCHORS}/{name}: is not the proof of the lock that {CLAIM} cites")
 
     def check_randomness(self, block: Callable[[], late_randomness.Block] | None, value: Path | None) -> str:
         self._require_reached(self.is_claimed)

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Literal, NamedTuple, Protocol
 
-from protocol.evidence import claim, registration
+from protocol.evidence import registration
 from protocol.evidence.registration import Registration
 from protocol.formats import documents, files
 from protocol.formats.findings import CannotTell, find_remedy, one_line
@@ -173,9 +173,9 @@ def is_lock_witnessed(study: Registration, anchors: Iterable[Anchor]) -> bool:
     """Return whether the claim cites, byte for byte, a proof of the lock that is valid here: then the lock came
     before the claim, and before all that follows from it. A proof that was made or completed later shows no order.
     """
-    if not study.has(registration.CLAIM) or not study.claim.content.get(claim.WITNESS):
+    if not study.has(registration.CLAIM) or not study.claim.content.get(registration.WITNESS):
         return False
-    cited, present = study.claim.content[claim.WITNESS], claim.lock_proofs(study)
+    cited, present = study.claim.content[registration.WITNESS], study.lock_proofs()
     return any(
         anchor.document == "lock" and anchor.status == "held" and cited.get(anchor.file) == present[anchor.file]
         for anchor in anchors

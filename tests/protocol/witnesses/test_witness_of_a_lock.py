@@ -9,7 +9,7 @@ from analysis.judgement import qualifiers
 from analysis.rules import verdict_line
 from figures.report_page import report_index
 from protocol import audit, status
-from protocol.evidence import claim, late_randomness
+from protocol.evidence import late_randomness
 from protocol.evidence.audit.checks import Checks
 from protocol.evidence.external import anchors
 from protocol.evidence.registration import Registration
@@ -87,7 +87,7 @@ def test_indexes_count_the_unwitnessed_apart():
 def test_what_is_registered_is_pushed_and_the_claim_cites_it(tmp_path, remote):
     study = stamped(tmp_path / "registrations" / "study", remote)
     finished_study.confirm(study.folder)
-    assert study.claim.content["witness"] == claim.lock_proofs(study) != {}
+    assert study.claim.content["witness"] == study.lock_proofs() != {}
     assert anchors.is_lock_witnessed(study, verified(study, remote))
     assert "names the lock" in Checks(study).check_claim()
 
