@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import stats
 
-from analysis.stats import betting, bootstrap, cluster_robust, restricted_likelihood
+from analysis.stats import bootstrap, cluster_robust, restricted_likelihood
 from analysis.stats.comparison import Comparison
 from analysis.stats.exact_ends import widen_to_exact
 from analysis.stats.interval import compare_constant, problem_means
@@ -200,6 +200,8 @@ def _auto(
 def _betting(
     difference: ArrayLike, *, level: float, draws: int, rng: np.random.Generator, null: float = 0.0
 ) -> Comparison:
+    from analysis.stats import betting  # a study that registers it loads it
+
     return betting.compare(difference, level=level, null=null)
 
 

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from analysis.stats import betting, cluster_robust, max_t, memory_charge, paired_tests
+from analysis.stats import cluster_robust, max_t, memory_charge, paired_tests
 from analysis.stats.clusters import ClusterMeans, cluster_means, cluster_values
 from analysis.stats.comparison import Comparison, Margins
 from analysis.stats.interval import problem_means
@@ -75,6 +75,8 @@ def compare_at_levels(
     a cluster.
     """
     if method == "betting":
+        from analysis.stats import betting  # a study that registers it loads it
+
         means, sizes = _bounded_units(difference, clusters)
         return [betting.compare(means[:, None], level=level, null=null, sizes=sizes) for level in levels]
     if method == "cr2" and _has_shared(clusters):

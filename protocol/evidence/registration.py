@@ -108,6 +108,16 @@ class Registration:
         reference: Mapping[str, Any] | None = self.lock.content.get("parent")
         return reference
 
+    def find_parent(self) -> Registration | None:
+        """Return the parent of a reproduction or replication: a folder with the name and the lock that it cites, in
+        any folder of registrations here. None if there is none, and for a study that is no replication.
+        """
+        if (reference := self.parent) is None:
+            return None
+        shelves = sorted(self.folder.resolve().parent.parent.glob("*/"))
+        candidates = (Registration(shelf / reference["name"]) for shelf in shelves)
+        return next((candidate for candidate in candidates if candidate.has_lock(reference["lock"])), None)
+
     @property
     def reproduces(self) -> bool:
         """Whether it runs its parent's problems and seeds again, and so takes over what its parent measured."""
@@ -195,10 +205,12 @@ class Registration:
         return files.exists(self.folder / document)
 
     def has_lock(self, digest: str) -> bool:
-        """Return whether the lock has this digest. A damaged lock does not; its own audit reports it."""
+        """Return whether the lock has this digest. A damaged lock does not, which its own audit reports, nor one in
+        another user's folder or under a name that no folder has.
+        """
         try:
             return self.has(lock.NAME) and self.lock.digest == digest
-        except Refusal:
+        except (Refusal, OSError):
             return False
 
     def is_registration(self) -> bool:

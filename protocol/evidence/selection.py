@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from protocol.evidence import ledger, records, registration
-from protocol.evidence.registration import REGISTRATION_FOLDERS, Registration
+from protocol.evidence.registration import Registration
 from protocol.formats import document_fields, documents, files
 from protocol.formats.documents import Document
 from protocol.formats.refusals import BadInput, Tampered
@@ -16,19 +16,6 @@ def inherited_digest(study: Registration) -> str | None:
     """Return the digest of the selection that a replication takes from its parent; otherwise None."""
     digest: str | None = (study.parent or {}).get("selection")
     return digest
-
-
-def find_parent(study: Registration) -> Registration | None:
-    """Return the parent of a replication; None where it is missing.
-
-    It is the folder in registrations/ or replications/ with the name and the lock that this lock names.
-    """
-    reference = study.lock.content["parent"]
-    for folder_name in REGISTRATION_FOLDERS:
-        sibling = Registration(study.folder.resolve().parent.parent / folder_name / reference["name"])
-        if sibling.has_lock(reference["lock"]):
-            return sibling
-    return None
 
 
 def is_written(study: Registration) -> bool:

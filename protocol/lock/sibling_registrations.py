@@ -15,7 +15,7 @@ from protocol.evidence.registration import CLAIM, Registration
 from protocol.formats.citations import CITED_BY, list_cited_locks
 from protocol.formats.findings import CannotTell
 from protocol.formats.refusals import Refusal
-from protocol.lock import previously_opened, version_1
+from protocol.lock import version_1
 from protocol.plan import full_use
 from protocol.tasks import registry
 from protocol.workspace import differences
@@ -51,6 +51,8 @@ def check_opened(study: Registration) -> OpenedFindings:
     locked, folder, findings = study.lock.content, study.folder, OpenedFindings([], [])
     if study.reproduces or study.lock.digest in version_1.PROTOCOLS:
         return findings
+    from protocol.lock import previously_opened  # no study of version 1 needs it
+
     if not all(map(partial(_has_problems, folder), study.protocol["tasks"])):
         return findings
     listed_problems = {entry["lock"]: entry["problems"] for entry in locked["opened"] if entry["lock"]}
@@ -107,25 +109,13 @@ def _is_beside(other: Registration, folder: Path) -> bool:
     return folder.resolve().parent.parent in other.folder.resolve().parents
 
 
-def find_parent(study: Registration) -> Registration | None:
-    """Return the parent of a reproduction or replication: a folder with the name and the lock that it cites, in
-    any folder of registrations here. None if there is none, and for a study that is no replication.
-    """
-    if (reference := study.parent) is None:
-        return None
-    for shelf_folder in sorted(study.folder.resolve().parent.parent.glob("*/")):
-        if _has_lock(candidate := Registration(shelf_folder / reference["name"]), reference["lock"]):
-            return candidate
-    return None
-
-
 def list_missing_opened(study: Registration) -> list[str]:
     """Return the names in the field `opened` of which no folder of registrations here has the lock."""
     folders = sorted(study.folder.resolve().parent.parent.glob("*/"))
     return [
         entry["name"]
         for entry in study.lock.content["opened"]
-        if entry["lock"] and not any(_has_lock(Registration(shelf / entry["name"]), entry["lock"]) for shelf in folders)
+        if entry["lock"] and not any(Registration(shelf / entry["name"]).has_lock(entry["lock"]) for shelf in folders)
     ]
 
 
@@ -136,7 +126,7 @@ def _parent_faults(study: Registration) -> Iterator[str]:
     """
     if study.parent is not None and not study.reproduces and late_randomness.FIELD not in study.protocol:
         yield f"parent.fresh: says that problems are drawn anew, and there is no [{late_randomness.FIELD}]"
-    if (parent := find_parent(study)) is None:
+    if (parent := study.find_parent()) is None:
         return
     content, parent_content = study.lock.content, parent.lock.content
     if not study.reproduces:
@@ -161,13 +151,6 @@ def _has_problems(folder: Path, task: Mapping[str, Any]) -> bool:
     except Refusal:
         return False
     return True
-
-
-def _has_lock(study: Registration, digest: str) -> bool:
-    try:
-        return study.has_lock(digest)
-    except OSError:  # another user's folder, or an impossible folder name
-        return False
 
 
 def _is_other_lock(study: Registration, digest: str) -> bool:

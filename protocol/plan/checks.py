@@ -20,10 +20,8 @@ from protocol.formats.registry import load_attribute
 from protocol.formats.suggestions import unknown_message
 from protocol.formats.vocabulary import FULL
 from protocol.plan.decision import Decision
-from protocol.plan.design import Arm, Design
+from protocol.plan.design import Design
 from protocol.plan.gate import GateException
-from protocol.plan.policy_name import POLICY
-from protocol.plan.settings_grid import setting_location
 from protocol.plan.task import task_chance
 
 SAVED = Decimal("0.01")  # the smallest share of the full cache that a lossless subject must save
@@ -35,8 +33,11 @@ Evicts: TypeAlias = Callable[[str], bool]  # whether the policy of the named arm
 
 def check(design: Design) -> None:
     """Raise Fault for the first error. Builds the policies, which needs torch."""
-    alone = (_fields, _repeated, _policies, _lossy_full_arms, _extra_prompts, _intervals) if design.decodes else ()
-    named = itertools.chain.from_iterable(wrong(design) for wrong in alone)
+    named: Iterator[str] = iter(())
+    if design.decodes:
+        from protocol.plan import policy_checks
+
+        named = itertools.chain(_fields(design), _repeated(design), policy_checks.faults(design))
     for fault in itertools.chain(named, faults(design, lambda arm: not design.never_evicts(arm))):
         raise Fault.from_message(fault)
 
@@ -161,141 +162,6 @@ def _repeated(design: Design) -> Iterator[str]:
     for field, values in named.items():
         for twice in sorted({str(value) for value in values if values.count(value) > 1}):
             yield f"{field}: {twice} stands twice; name each once"
-
-
-def _policies(design: Design) -> Iterator[str]:
-    for arm in design.arms:
-        if (arm.policy is None) == (arm.press is None):
-            message = "missing; name one of" if arm.policy is None else "stands beside press; leave one out of"
-            yield f'arms.{arm.name}.policy: {message} policy = "..." and press = "kvpress:..."'
-            continue
-        if arm.press is not None:
-            yield from _press(design, arm)
-            continue
-        try:
-            POLICY.read(arm.policy, f"arms.{arm.name}.policy")
-        except Fault as fault:
-            yield fault.author_message
-            continue
-        try:
-            design.policy(arm.name)
-        except ValueError as refusal:  # from an entry point; faults of settings are reported with their paths
-            if arm.set is None:
-                yield f"arms.{arm.name}.policy: {refusal}"
-        yield from _settings(design, arm)
-
-
-def _press(design: Design, arm: Arm) -> Iterator[str]:
-    """Yield what a press refuses, and settings of [generation] for all arms that a press cannot follow."""
-    from protocol.presses import supported_presses
-
-    generation, at = design.generation, f"arms.{arm.name}"
-    registered = {"interval": generation.interval, "prompt": generation.prompt, "preserve": generation.preserve}
-    for name, value in registered.items():
-        if value is not None:
-            yield (
-                f"generation.{name}: is asked of every arm, and arm {arm.name!r} is a press, which evicts "
-                "once and by its own rule; leave it or the arm out"
-            )
-    if (sweep := design.sweep) is not None and arm.name in (*sweep.candidates, sweep.baseline):
-        field = "baseline" if arm.name == sweep.baseline else "candidates"
-        yield f"sweep.{field}: {arm.name} is a press; a sweep chooses among policies, so leave it out"
-    try:
-        supported_presses.refuse_unrunnable(str(arm.press).removeprefix(supported_presses.PREFIX))
-    except ValueError as refusal:
-        yield f"{at}.press: {refusal}"
-        return
-    try:
-        design.policy(arm.name)
-    except ValueError as refusal:
-        is_setting = any(str(refusal).startswith(path) for path in arm.set or ())
-        yield f"{at}.{'set.' if is_setting else 'press: '}{refusal}"
-
-
-def _settings(design: Design, arm: Arm) -> Iterator[str]:
-    """Yield settings that the policy refuses, and settings without effect."""
-    if arm.set is None:
-        return
-    import policies
-    from policies.structure import structure
-
-    try:
-        arm_settings = structure(policies.get(str(arm.policy), arm.set))
-    except ValueError as refusal:
-        path, colon, reason = str(refusal).partition(": ")
-        yield f"{setting_location(design, arm.name, path)}{colon}{reason}"
-        return
-    run_settings = structure(design.policy(arm.name))
-    for path in arm.set:
-        pinned = path.replace("protect.", "protect.inner.", 1)
-        if arm_settings[path] not in (run_settings.get(path), run_settings.get(pinned)):
-            at = setting_location(design, arm.name, path)
-            yield f"{at}: [generation] gives every arm another; leave one of both out"
-    slack = run_settings["cadence"] == "policies.cadence.Cadence()" and run_settings["cadence.slack"] == "True"
-    if slack and "cadence.interval" in arm.set and design.generation.cadence == "exact":
-        yield (
-            f"{setting_location(design, arm.name, 'cadence.interval')}: generation.cadence is about arms without "
-            'an interval of their own, and this one has slack; set "cadence.slack" too'
-        )
-
-
-def _lossy_full_arms(design: Design) -> Iterator[str]:
-    """Yield arms that never evict but do not store slots as computed. They are no full cache, but the gate,
-    rules about the full cache and ratios to it would treat them as one.
-    """
-    from policies import Verbatim
-
-    for arm in design.arms:
-        policy = design.policy(arm.name)
-        if arm.press is None and not policy.evicts and type(policy.state) is not Verbatim:
-            yield (
-                f"arms.{arm.name}.policy: never evicts and stores its slots otherwise than computed, so that "
-                'it is no full cache and would be taken for one; write policy = "streaming" with this state and '
-                "budgets in bytes, which keeps all that fits, or leave the state out"
-            )
-
-
-def _extra_prompts(design: Design) -> Iterator[str]:
-    """Yield faults of extra prompts, and of lines of the answer that policies pin."""
-    from policies.contract import UnitSelection
-
-    for arm in design.arms:
-        policy, at = design.policy(arm.name), f"arms.{arm.name}.policy"
-        if not policy.evicts and policy.decoding.extra_prompt:
-            yield f"{at}: asks something and never evicts; all are held to the full cache, so ask it nothing"
-        if policy.decoding.mark in policy.marks and policy.cadence.interval is None:
-            yield f"{at}: pins lines of the answer, while which no event fires; give generation.interval"
-        if policy.marks and isinstance(policy.selection, UnitSelection) and not policy.exceeds:
-            yield f"{at}: keeps units whole, and no budget bounds those of lines; leave them or the arm out"
-    asking = [arm.name for arm in design.arms if design.extra_prompt(arm.name)]
-    if asking and design.exclude is not None:
-        yield (
-            f"exclude: leaves problems out by the length of a prompt, and arm {asking[0]!r} has another; "
-            "leave exclude, or what is asked, out"
-        )
-
-
-def _intervals(design: Design) -> Iterator[str]:
-    by_arm = {arm.name: design.policy(arm.name) for arm in design.arms}
-    policies = {name: policy for name, policy in by_arm.items() if policy.evicts}
-    decoding = [name for name, policy in policies.items() if policy.cadence.interval is not None]
-    if design.generation.first_event is not None and not decoding:
-        yield "generation.first_event: no arm has events while decoding; give an interval or leave it out"
-    if design.generation.think_only and not decoding:
-        yield "generation.think_only: no arm has events while decoding; give an interval or leave it out"
-    if (preserve := design.generation.preserve) and preserve.lines is not None and not decoding:
-        yield "generation.preserve.lines: no arm has events while decoding; give an interval or leave it out"
-    for name, policy in policies.items():
-        if policy.cadence.interval is not None and policy.prefill_only_signals:
-            yield (
-                f"generation.interval: {type(policy.prefill_only_signals[0]).__name__}, which arm "
-                f"{name!r} needs, cannot be measured while decoding; leave the interval or the arm out"
-            )
-        if policy.cadence.in_blocks and policy.prefill_only_signals:
-            yield (
-                f"arms.{name}.policy: {type(policy.prefill_only_signals[0]).__name__}, which it needs, cannot be "
-                "measured from block to block; choose a policy without blocks"
-            )
 
 
 def _sweep(design: Design, evicts: Evicts) -> Iterator[str]:

@@ -16,13 +16,13 @@ MOST = 500  # candidates of one grid; all are probed, and the best of too many i
 
 def expand_grids(design: Design) -> Design:
     """Return the protocol in which each arm with a grid is replaced by the arms of that grid, also among the
-    candidates; the rightmost setting of a grid changes fastest. Without a grid, the protocol is unchanged.
+    candidates; the rightmost setting of a grid changes fastest.
 
     The result has ordinary arms, so lock, records and selection know nothing of grids. Raises Fault.
     """
     sweep = design.sweep
-    if sweep is None or sweep.grid is None:
-        return design
+    assert sweep is not None
+    assert sweep.grid is not None
     by_name = {arm.name: arm for arm in design.arms}
     for name in sweep.grid:
         if name not in by_name:

@@ -11,9 +11,8 @@ from decimal import Decimal
 from protocol.formats.fields import Fault
 from protocol.formats.refusals import BadInput
 from protocol.formats.runners import find_design_table
-from protocol.plan import checks, settings_grid
+from protocol.plan import checks
 from protocol.plan.design import DESIGN, Design
-from protocol.plan.toml_locations import explain_syntax_error, find_line, suggest_table
 
 
 def parse(data: bytes, source: str) -> Design:
@@ -38,6 +37,8 @@ def parse_unchecked(data: bytes, source: str) -> Design:
     except UnicodeDecodeError as error:
         raise BadInput(f"{source}: not UTF-8 at byte {error.start}; save the file as UTF-8") from error
     except tomllib.TOMLDecodeError as error:
+        from protocol.plan.toml_locations import explain_syntax_error  # here and below: only a fault needs it
+
         raise BadInput(f"{source}: {explain_syntax_error(text, error)}") from error
     except RecursionError:
         raise BadInput(f"{source}: nested too deeply for a protocol; write plain lists and tables") from None
@@ -45,8 +46,14 @@ def parse_unchecked(data: bytes, source: str) -> Design:
         raise BadInput(f"{source}: has a number that nobody can mean; write one of a few digits") from None
     table = find_design_table(document, DESIGN)
     try:
-        design: Design = settings_grid.expand_grids(table.read(document, ""))
+        design: Design = table.read(document, "")
+        if design.sweep is not None and design.sweep.grid is not None:
+            from protocol.plan.settings_grid import expand_grids
+
+            design = expand_grids(design)
     except Fault as fault:
+        from protocol.plan.toml_locations import suggest_table
+
         message = suggest_table(fault, document, table) or fault.author_message
         raise _refusal(text, source, message) from None
     return design
@@ -54,6 +61,8 @@ def parse_unchecked(data: bytes, source: str) -> Design:
 
 def _refusal(text: str, source: str, message: str) -> BadInput:
     """Return a BadInput with the line of the file if it is known."""
+    from protocol.plan.toml_locations import find_line
+
     try:
         number = find_line(text, message)
     except RecursionError:  # the document is barely shallow enough to be parsed

@@ -110,7 +110,7 @@ def _require_parent(study: Registration) -> Registration | None:
     """Return the parent, as `find_parent` does. Raises BadInput if a replication has none, because the checks
     that are relaxed for a replication depend on it.
     """
-    parent = sibling_registrations.find_parent(study)
+    parent = study.find_parent()
     if parent is None and (reference := study.parent) is not None:
         raise BadInput(
             f"{study.folder}: replicates {reference['name']}, of which no folder beside has the lock "

@@ -244,7 +244,7 @@ def _inherits_first_event(study: Registration, design: Design) -> bool:
     locked = study.lock.content
     if not study.reproduces or not design.decodes:
         return False
-    if sibling_registrations.find_parent(study) is not None:
+    if study.find_parent() is not None:
         return True
     is_first = locked["batch"]["first_event"] in (0, design.generation.steps_before_eviction)
     return is_first and version_1.is_replicated(locked["parent"], locked["protocol"]["sha256"])

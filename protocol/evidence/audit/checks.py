@@ -279,7 +279,7 @@ class Checks:
         """Follow an inherited selection to the registration that made it. Raises CannotTell without that."""
         study = self.study
         while selection.inherited_digest(study):
-            parent = selection.find_parent(study)
+            parent = study.find_parent()
             if parent is None:
                 reference = study.lock.content["parent"]
                 raise CannotTell(f"that of {reference['name']}, of whose lock {reference['lock']} no folder is at hand")
@@ -344,7 +344,7 @@ class Checks:
         """Raise Tampered where every lane took the very seconds that it took in the study that this one cites, if that
         is beside it: no machine repeats its times, and whoever copies records has them.
         """
-        parent = selection.find_parent(self.study) if self.study.parent is not None else None
+        parent = self.study.find_parent()
         if parent is None or not files.exists(parent.phase_folder("confirm")):
             return
         ours, theirs = (_lane_times(study.confirm_records) for study in (self.study, parent))

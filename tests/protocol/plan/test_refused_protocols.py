@@ -13,7 +13,7 @@ from studies import PROTOCOL, SWEEP
 from policies import Blockwise, Policy
 from policies.scissorhands import scissorhands
 from protocol.formats.refusals import BadInput
-from protocol.plan import checks, toml_reader
+from protocol.plan import policy_checks, toml_reader
 
 TABLE = Path(__file__).parent / "refused_protocols.txt"
 
@@ -79,7 +79,7 @@ def test_a_policy_whose_signals_stop_with_the_prompt_is_refused_where_it_reads_i
     policy = Policy(scissorhands().scoring, cadence=Blockwise())
     generation = SimpleNamespace(first_event=None, think_only=False, preserve=None)
     design = SimpleNamespace(arms=[SimpleNamespace(name="own")], generation=generation, policy=lambda name: policy)
-    assert list(checks._intervals(design)) == [
+    assert list(policy_checks._intervals(design)) == [
         "arms.own.policy: NeglectCounts, which it needs, cannot be measured from block to block; choose a "
         "policy without blocks"
     ]
