@@ -316,7 +316,8 @@ def test_a_replication_takes_its_parents_selection_and_does_not_probe(confirmed,
     assert len(done.stderr.strip().splitlines()) == 1, done.stderr
     assert studies.snapshot(child) == before
 
-    parent, away = confirmed.parent, confirmed.parent.with_name("away")
+    parent, away = confirmed.parent, confirmed.parent.parent / "elsewhere" / "registrations"
+    away.parent.mkdir()
     parent.rename(away)
     try:
         alone = statuses(child)["selection"]
