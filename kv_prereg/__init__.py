@@ -10,7 +10,7 @@
 What registers, runs and audits is the command of that name, in a process of its own, as kv-prereg runs it. Nothing
 here computes anything a second time, and importing loads neither torch nor the libraries that judge.
 
-May import: protocol, policies, analysis, figures; pandas.
+May import: protocol, policies, analysis, figures; pandas; torch, transformers.
 """
 
 from collections.abc import Mapping

@@ -43,7 +43,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if not sys.warnoptions:  # as with -W and -X dev: of libraries, for their users and not for ours
         warnings.simplefilter("ignore")
         os.environ.setdefault("PYTHONWARNINGS", "ignore")
-    # Before torch is loaded: idle threads sleep, as in the Makefile. Spinning costs five times as much where others run.
+    # Before torch is loaded: idle threads sleep, as in the Makefile; where others run, spinning costs a multiple.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     _drop_script_folder()
     if message := package_shadowing.find_shadowing():

@@ -269,6 +269,15 @@ def test_warnings_of_libraries_reach_no_user(tmp_path):
     assert (done.returncode, done.stderr) == (0, "")
 
 
+@pytest.mark.parametrize(("chosen", "policy"), [(None, "PASSIVE"), ("ACTIVE", "ACTIVE")])
+def test_idle_threads_sleep_unless_the_user_says_otherwise(chosen, policy, capsys, monkeypatch):
+    monkeypatch.setenv("OMP_WAIT_POLICY", chosen or "")
+    if chosen is None:
+        monkeypatch.delenv("OMP_WAIT_POLICY")
+    typed(capsys, "--version")
+    assert os.environ["OMP_WAIT_POLICY"] == policy
+
+
 def test_a_pipe_that_is_read_to_its_first_line_leaves_no_trace():
     """To the end of the interpreter: a listing by its module, help by argparse, help of the whole."""
     lines = [f"protocol.export {QUICKSTART} --format osf", "protocol split --help", "protocol"]
