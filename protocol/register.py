@@ -284,7 +284,8 @@ def _derive_decoded(
     tree = _observe_tree(planned, frozen_items, reproduced)
     with phase("looking for arms that keep the same slots"):
         checks_field = lock_inputs.read_checks(planned, frozen_items, rule_results)
-    lanes = {model: feasibility.choose_lane_count(planned, model, lengths) for model in protocol.models}
+    models = () if protocol.generation.is_batch_invariant else protocol.models
+    lanes = {model: feasibility.choose_lane_count(planned, model, lengths) for model in models}
     inputs = {
         **moment,
         **tree,

@@ -100,7 +100,9 @@ BODY = Table(
             OrNull(Text("[0-9a-f]{64}(#[0-9]+)?", "a digest and a place, as <digest>#<place>")),
             "The side file and the place in it, or null.",
         ),
-        "batch": Field(_BATCH, "Who decoded together.", if_absent="excluded, or a record of version 1"),
+        "batch": Field(
+            _BATCH, "Who decoded together.", if_absent="excluded, a record of version 1, or no number depends on it"
+        ),
     }
 )
 _NULL = Plain(lambda value: value is None, {"type": "null"}, "null, since nothing here saw it")

@@ -79,7 +79,7 @@ def _decoding_fields(design: Design, promises: Promises, inputs: Mapping[str, An
         "promises": {arm.name: promises[arm.name] for arm in design.arms},
         "asked": {arm.name: inputs["asked"][arm.name] for arm in design.arms if arm.name in inputs["asked"]},
         "batch": {
-            "lanes": {model: generation.lanes_per_batch or batch["lanes"].get(model) for model in design.models},
+            "lanes": _lanes(design, batch["lanes"]),
             "first_event": batch.get("first_event", generation.steps_before_eviction),
         },
         "full_use": dict(_full_use(design, inputs["full_use"])),
@@ -87,6 +87,15 @@ def _decoding_fields(design: Design, promises: Promises, inputs: Mapping[str, An
         "weights": {model: inputs["weights"].get(model) for model in design.models},
         "environment": environment | {"torch": environment["torch"] | fixed_torch},
     }
+
+
+def _lanes(design: Design, chosen: Mapping[str, int]) -> dict[str, int | None]:
+    """Return how many lanes decode at once, by model; none where no number depends on it. Some studies that ship have
+    registered it all the same. chosen: by the memory that was free.
+    """
+    if design.generation.is_batch_invariant and not chosen:
+        return {}
+    return {model: design.generation.lanes_per_batch or chosen.get(model) for model in design.models}
 
 
 def _chances(design: Design) -> dict[str, str | None]:

@@ -293,7 +293,9 @@ FIELDS = documents.declare_document(
         "batch": Field(
             Table(
                 {
-                    "lanes": Field(MapOf(Integer(1)), "Those that decode at once, by model."),
+                    "lanes": Field(
+                        MapOf(Integer(1)), "Those that decode at once, by model; none where no number depends on it."
+                    ),
                     "first_event": Field(Integer(0), "Decode steps before which no event fires."),
                 }
             ),

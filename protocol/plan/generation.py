@@ -78,7 +78,8 @@ class Generation(NamedTuple):
         int | None,
         Field(
             Integer(1, 65_536),
-            "How many of these lanes decode at once.",
+            'How many of these lanes decode at once. With `kernel = "native"` no record depends on it, and where it is '
+            "left out each machine chooses.",
             64,
             if_absent="registering chooses, by the memory that is free",
         ),
@@ -175,6 +176,11 @@ class Generation(NamedTuple):
             if_absent="1",
         ),
     ] = None
+
+    @property
+    def is_batch_invariant(self) -> bool:
+        """Whether a lane's numbers are the same to the bit whoever decodes beside it."""
+        return self.kernel == "native"
 
     @property
     def steps_before_eviction(self) -> int:

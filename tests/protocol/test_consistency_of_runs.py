@@ -50,7 +50,7 @@ def left(tmp_path, model, arms, changes, places, problems=3):
     folder = studies.write(tmp_path / "study", model, own)
     protocol = toml_reader.parse((folder / "protocol.toml").read_bytes(), "protocol.toml")
     ids = {task.name: list(load(task.name).dev[:problems]) for task in protocol.tasks}
-    cells, lanes = grid.cells(protocol), dict.fromkeys(protocol.models, places)
+    cells, lanes = grid.cells(protocol), dict.fromkeys(protocol.models, places) if places else {}
     work = runner.split_into_units(cells, ids, protocol.generation.problems_per_batch)
     planned = PlannedStudy(protocol, tmp_path)
     decode, machine = local.make_executor(planned, lanes), process_pool._machine_fields(planned, "")
@@ -154,6 +154,22 @@ def test_budgets_that_move_from_head_to_head_make_sense(tmp_path, monkeypatch):
     events = [event for body in own for event in body["cache"]["events"]]
     most = max(after for _, _, after in events)  # what an event leaves that gives every head the budget
     assert any(after < most for _, before, after in events if before > most)
+
+
+def test_records_of_the_native_kernel_say_nothing_of_a_batch_and_depend_on_none(tmp_path):
+    """Under the lock of such a study, which gives no number of lanes; with one, who decoded together is missing."""
+    bodies = {}
+    for lanes in (2, 5):
+        changes = chains("24", 4, 20)
+        changes["threads = 1"] += f'\nkernel = "native"\ntemperature = 0.7\nlanes_per_batch = {lanes}'
+        changes["temperature = 0\n"] = ""
+        found, content = left(tmp_path / str(lanes), "chain-llama", ["h2o", "1d"], changes, places=0, problems=2)
+        assert broken_of(tmp_path / str(lanes), found, content) == []
+        bodies[lanes] = [record["body"] for record in found]
+    assert bodies[2] == bodies[5]
+    assert len(bodies[2]) == 6
+    content["batch"]["lanes"] = {"chain-llama": 5}
+    assert {violation.invariant.name for violation in broken_of(tmp_path / "5", found, content)} == {"company"}
 
 
 ONE_TASK = {

@@ -123,6 +123,11 @@ class Plan(NamedTuple):
     arm_slots: Mapping[tuple[str, str], ArmSlots]  # by model and arm; empty for a lock without slot_bytes
     window_layers: Mapping[str, Windows]  # by model with sliding layers
 
+    @property
+    def depends_on_batches(self) -> bool:
+        """Whether records say who decoded together: the lock gives no number of lanes where nothing depends on it."""
+        return self.has_batches and bool(self.lanes)
+
     def arm(self, model: str, cell: Cell) -> Arm:
         """Return how a cell's arm evicts in a model: where its budget is in bytes, its interval is too."""
         arm, slots = self.arms[cell.arm], self.arm_slots.get((model, cell.arm))

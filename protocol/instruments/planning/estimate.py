@@ -109,7 +109,8 @@ def _lanes_by_model(planned: PlannedStudy) -> Mapping[str, int | None]:
     if planned.folder and path.is_file():
         try:
             lock_lanes = json.loads(path.read_text(encoding="utf-8"))["batch"]["lanes"]
-            return {model: int(lock_lanes[model]) for model in protocol.models}
+            if lock_lanes or not protocol.generation.is_batch_invariant:
+                return {model: int(lock_lanes[model]) for model in protocol.models}
         except (ValueError, KeyError, TypeError):
             raise BadInput(f"{path}: is no lock that can be read; run: kv-prereg audit") from None
     return dict.fromkeys(protocol.models, protocol.generation.lanes_per_batch)

@@ -14,6 +14,7 @@ from transformers import PreTrainedModel
 
 from policies import Policy
 from protocol import engine
+from protocol.engine.max_concurrent import max_concurrent_for
 from protocol.evidence import records
 from protocol.formats import canonical
 from protocol.layers.layer_kinds import evictable
@@ -85,7 +86,8 @@ def make_decoder(
     """Return the function that decodes one job from its prompts; its texts have no grades. Sets torch's threads and
     deterministic mode for the process.
 
-    lanes: how many decode at once, by model; all lanes of a job for a model without a number.
+    lanes: how many decode at once, by model. Records say with whom a lane decoded where its model has a number here;
+        else as many do as are registered, or fit.
     load_model: returns the model of a job, called for each job; by default the registered model is loaded
         and one model is cached at a time.
     watch: returns a policy that replaces the policy of a cell and makes the same decisions.
@@ -137,16 +139,21 @@ def make_decoder(
                 groups.append(PromptGroup(rendered, cells, request))
         if not groups:
             return JobResult(lane_records, (), perf_counter() - start)
-        all_lanes = sum(len(group.cells) for group in groups)
+        requests = [group.request for group in groups]
         marks = model.answer_marks if protocol.generation.think_only else None
+        all_lanes = sum(len(request.lanes) for request in requests)
+        at_once = lanes.get(job.model) or protocol.generation.lanes_per_batch or all_lanes
+        if job.model not in lanes and protocol.generation.is_batch_invariant:
+            fit = max_concurrent_for(model.network, requests, task.max_new_tokens, marks=marks or ())
+            at_once = min(at_once, max(1, fit // (protocol.generation.workers or 1)))
         with confine_job(job, model.network) as check:
             engine_run = engine.run(
                 model,
-                [group.request for group in groups],
+                requests,
                 max_new_tokens=task.max_new_tokens,
                 temperature=float(protocol.generation.temperature),
                 top_p=float(1 if protocol.generation.top_p is None else protocol.generation.top_p),
-                max_concurrent=min(all_lanes, lanes.get(job.model, all_lanes)),
+                max_concurrent=min(at_once, all_lanes),
                 prefill_chunk=protocol.generation.prefill_chunk,
                 first_event=protocol.generation.steps_before_eviction,
                 marks=marks or (),
@@ -171,13 +178,15 @@ def make_decoder(
         }
         for lane_key in lane_keys:
             group, lane, seconds, outcome = outcomes[lane_key]
-            body = _prompt_fields(group.rendered, lane_key[0], lane) | {"batch": dict(batch)}
+            body = _prompt_fields(group.rendered, lane_key[0], lane)
+            if job.model in lanes:
+                joined = {} if isinstance(outcome, engine.LaneFailure) else {"joined": outcome.joined}
+                body["batch"] = batch | joined
             costs = {"prefill_seconds": f"{seconds:.3f}"}
             if isinstance(outcome, engine.LaneFailure):
                 body |= _unanswered_fields("failed", outcome.reason)
             else:
                 body |= _outcome_fields(model, outcome, heads, marks)
-                body["batch"]["joined"] = outcome.joined
                 body["trajectory"] = citations[outcome.slots, outcome.allocated]
                 costs["decode_seconds"] = f"{outcome.seconds:.3f}"
             lane_records[lane_key] = (body, costs)

@@ -23,7 +23,7 @@ def execute(tiny_model, tmp_path):
         folder = studies.write(tmp_path / "study", tiny_model, studies.ONE_TASK | (rule if limit else {}))
         protocol = toml_reader.parse((folder / "protocol.toml").read_bytes(), "protocol.toml")
         job = Job(protocol.models[0], TASK, tuple(problems), tuple(grid.cells(protocol)))
-        done = local.make_executor(PlannedStudy(protocol, tmp_path), {})(job)
+        done = local.make_executor(PlannedStudy(protocol, tmp_path), {job.model: 1000})(job)
         bodies = {(cell.arm, problem): body for (cell, problem), (body, _) in done.records.items()}
         return bodies, done.trajectories
 
