@@ -132,3 +132,18 @@ def other_values(kind: Kind, value: Any) -> list[Any]:
 def other_kind(value: Any) -> Any:
     """Return a value that no field takes which takes `value`."""
     return [value] if isinstance(value, str | int | None) else str(value)
+
+
+def replacements(whole: Any, values: list[Any], path: Path = ()) -> Iterator[Any]:
+    """Yield `whole` with one field of a table in it, at most four deep, replaced by each of `values`, removed or added.
+
+    Of a large table the first forty fields.
+    """
+    inside = whole
+    for step in path:
+        inside = inside[step]
+    for name in (*list(inside)[:40], "other"):
+        for value in (*values, *([...] if name in inside else [])):
+            yield Tampering("replaced", (*path, name), value).applied(whole)
+        if isinstance(inside.get(name), dict) and len(path) < 3:
+            yield from replacements(whole, values, (*path, name))

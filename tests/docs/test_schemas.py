@@ -9,6 +9,7 @@ import finished_study
 import pytest
 from json_schema import fits
 from studies import PROTOCOL, ROOT, SWEEP
+from tamperings import replacements
 
 from protocol.evidence import ledger
 from protocol.formats import document_fields, fields
@@ -73,32 +74,6 @@ def test_a_shipped_protocol_is_locked_today_as_it_was_then(path):
     assert toml_reader.parse(path.read_bytes(), path.name).content() == locked
 
 
-def places(value, path=()):
-    """The path of every object in `value`, but for what is far inside."""
-    if isinstance(value, dict) and len(path) < 4:
-        yield path
-        for name in list(value)[:40]:
-            yield from places(value[name], (*path, name))
-
-
-def changed(content):
-    """`content` with one field, at any depth, replaced, removed or added."""
-    for path in places(content):
-        inside = content
-        for name in path:
-            inside = inside[name]
-        for name in (*list(inside)[:40], "other"):
-            for value in (*VALUES, "removed"):
-                made = copy.deepcopy(content)
-                place = made
-                for step in path:
-                    place = place[step]
-                place[name] = value
-                if value == "removed":
-                    del place[name]
-                yield made
-
-
 @pytest.fixture(scope="module")
 def study(tmp_path_factory):
     folder = tmp_path_factory.mktemp("registrations") / "study"
@@ -115,7 +90,7 @@ def test_a_document_is_read_exactly_when_its_schema_says_so(study, name):
         content["signer"], content["git"] = None, {"commit": "e", "differs": []}
         content["protocol"]["content"]["sweep"] = {"name": "a"}
     answers = set()
-    for made in changed(content):
+    for made in replacements(content, VALUES):
         answer, fault = fits(whole, made, whole), fields.find_fault(DECLARED[name], made)
         assert answer == (fault is None), (made, fault)
         answers.add(answer)
@@ -134,7 +109,7 @@ def test_a_protocol_with_a_field_of_another_kind_is_refused_by_the_schema_as_by_
     """The reader looks at texts too, so that it refuses more; the schema refuses nothing else."""
     whole, document = schema("protocol"), tomllib.loads(table(PROTOCOL))
     assert fits(whole, document, whole)
-    for made in changed(document):
+    for made in replacements(document, VALUES):
         try:
             design.DESIGN.read(made, "")
         except (fields.Fault, BadInput):
