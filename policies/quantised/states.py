@@ -54,7 +54,8 @@ class Kivi(Verbatim):
     before it, and to itself in float16.
 
     Departs from the paper where it has nothing: an eviction leaves groups with holes, and the slots that stay are
-    unpacked and packed anew in their order, groups before the first that lost a slot to the same codes.
+    unpacked and packed anew in their order. Groups before the first that lost a slot keep their codes, but for channels
+    whose least number float16 rounds by over half a step: of 4 bits at 60 times the spread, of 2 at 300, or more.
     """
 
     bits: int

@@ -70,7 +70,7 @@ class Rates(NamedTuple):
 class LaneKind(NamedTuple):
     """Lanes of one cell. start: slots after the prompt. budget: slots after an eviction, None if none happens
     while decoding. capacity: slots of a lane at its longest. slot: bytes of a slot in all heads and layers.
-    state: most bytes of policy state. evicts: whether it evicts at the end of the prompt.
+    state: most bytes of policy state, and of slots held apart. evicts: whether it evicts at the end of the prompt.
     """
 
     arm: str

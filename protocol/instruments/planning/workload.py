@@ -143,7 +143,8 @@ def _build_load(
         interval = policy.cadence.interval if budget is not None else None
         start = query + (context if budget is None else min(context, budget))
         settled = None if interval is None or generation.think_only else budget
-        state = 0 if interval is None else _state_bytes(policy, shape, capacity, sum(longest))
+        state = shape.layers * shape.kv_heads * policy.recent_bytes(shape.head_dim)
+        state += 0 if interval is None else _state_bytes(policy, shape, capacity, sum(longest))
         kinds.append(LaneKind(cell.arm, cell.seed, start, settled, interval or 0, capacity, size, state, policy.evicts))
         policies_run.append(policy)
     read = {signal for policy in policies_run if policy.evicts for signal in policy.needs}

@@ -86,3 +86,15 @@ def test_a_lane_that_does_not_fit_is_said_so(folder):
     assert all(part["lanes_at_once"] == 60 for part in parts)
     assert not any(part["fits"] for part in parts if "Mistral" in part["model"])
     assert "does not fit: of 60 lanes at once" in rehearsed(folder, "--on", "A10G").stdout
+
+
+def test_slots_that_a_state_holds_apart_take_memory_in_every_lane(folder, tmp_path):
+    """A packed slot of kivi-2 takes the bytes of one of token-2; 32 slots of 16 bits are apart, in each head."""
+    text, at_once = (folder / "protocol.toml").read_text(), []
+    for state in ("kivi-2", "token-2"):
+        packed = re.sub(r'policy = "(r-kv|snapkv|streaming)"', rf'\g<0>, set = {{ state = "{state}" }}', text)
+        (tmp_path / "protocol.toml").write_text(packed)
+        parts = json.loads(rehearsed(tmp_path, "--json").stdout)["parts"]
+        at_once.append(next(p["bytes"]["at_once"] for p in parts if p["phase"] == "confirm" and "Qwen" in p["model"]))
+    full = 4 * 3  # of 60 lanes at once, four problems and three seeds
+    assert at_once[0] - at_once[1] == (60 - full) * 28 * 4 * 32 * 2 * 128 * 2
