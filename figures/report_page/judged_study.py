@@ -8,6 +8,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 from markupsafe import Markup
 
+from analysis.exploratory.arm_ranks import RankedCell, rank_study
 from analysis.exploratory.level_contrasts import contrasts_by_level
 from analysis.judgement import eviction_counts, untrusted_files
 from analysis.judgement.study_files import Study, read_document, read_study
@@ -46,6 +47,7 @@ class JudgedStudy(NamedTuple):
     repeats: RepeatedLanes | None
     eviction_counts: list[dict[str, Any]]  # one row for each arm: see `evicted.counted`
     levels: list[dict[str, Any]]  # one row for each contrast and level: see `by_level`
+    ranks: list[RankedCell]
     protocol: str | None  # text of protocol.toml, if it is the locked file
     texts: Mapping[Lane, Text]  # generated texts
     instrument_sections: Mapping[str, Markup]  # of the report, by instrument, without drawings
@@ -90,6 +92,7 @@ def read_judged_study(folder: Path, witness: str = formatting.WITNESS) -> Judged
         _count_repeats(folder),
         eviction_counts.count_arms(texts.bodies(), study.lock["protocol"]["content"]),
         contrasts_by_level(study),
+        rank_study(study),
         _read_protocol(folder, study.lock),
         texts,
         {

@@ -86,6 +86,9 @@ def render_sensitivity(files: JudgedStudy) -> Markup:
         disagreements=int(lanes["disagrees"].sum()),
         repeats=files.repeats,
         levels_table=report_tables.levels_table(files.levels),
+        ranks=render("ranks.html", cells=files.ranks, level=f"{100 * (1 - float(judged['alpha'])):g} %")
+        if files.ranks
+        else "",
     )
 
 

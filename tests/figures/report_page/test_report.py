@@ -302,7 +302,7 @@ def test_text_from_files_never_becomes_markup(tmp_path, monkeypatch):
     ledger.write_text(ledger.read_text().replace('"needle-768"', json.dumps(HOSTILE)))
     page = parsed(report.report(folder, witness=HOSTILE).read_text())
     tags = [[len(one.all(tag)) for tag in ("script", "img", "b", "style", "svg")] for one in (plain, page)]
-    assert tags == [[1, 0, 6 * 16, 1, 16 + 3 + 1]] * 2  # rows, axis and symbols, and the icon of the verdict
+    assert tags == [[1, 0, 6 * 16, 1, 16 + 3 + 1 + 5 * 4]] * 2  # rows, axis, symbols, icon, ranks
     texts = [one.text for tag in ("title", "h1", "li", "td", "pre") for one in page.all(tag)]
     assert texts.count(HOSTILE) > 5
     assert any(toml in text for text in texts)
