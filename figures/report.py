@@ -54,7 +54,7 @@ FOLDED_SECTIONS = (
     ("protocol", "Protocol", "The protocol as registered"),
 )
 CURVE_DRAWING = "budget_curve"
-REPLACED_DRAWINGS = ("forest", "forest-narrow")  # drawings that the page replaces by rows
+REPLACED_DRAWING = "forest"  # the page has rows in its place
 MAX_BYTES = 1_000_000  # bytes of a page that can be mailed; drawings beyond it are left out
 LEFT_OUT = "Left out of this page, for its size"
 MAX_ANSWERS = 200  # approximate number of gained and lost answers over all contrasts
@@ -70,7 +70,7 @@ def report(folder: Path, *, witness: str = formatting.WITNESS, to: Path | None =
     folder = Path(folder)
     files, sections = _read_sections(folder, witness)
     paths = {path.stem: path for path in study.draw(folder, witness, to) if path.suffix == ".svg"}
-    drawings = {name: _drawing_html(path) for name, path in paths.items() if name not in REPLACED_DRAWINGS}
+    drawings = {name: _drawing_html(path) for name, path in paths.items() if name != REPLACED_DRAWING}
     if curve := drawings.pop(CURVE_DRAWING, None):
         sections["curve"] = curve
     text = _render_page(files, _fit_drawings(files, sections, drawings))

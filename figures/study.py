@@ -7,8 +7,8 @@ arms form a grid over two settings), needle (where a needle task ran), looks (wh
 levels (where the lock says the level of each problem), ablation (where the subject is compared with variants of
 itself) and, where arms were compressed while decoding, cost_curve, trajectories and collapse (also as .md);
 and the drawings of instruments, such as
-measured time and memory: each as .svg and .png, into the same folder; and forest-narrow.svg, the forest for a
-screen of 390 pixels. The same verdict and records give the same bytes with one version of matplotlib.
+measured time and memory: each as .svg and .png, into the same folder. The same verdict and records give the same
+bytes with one version of matplotlib.
 Exit status: 0 drawn; 2 there is no verdict to draw, or its records cannot be read.
 """
 
@@ -29,7 +29,6 @@ from figures.plots.budget_curve import budget_curve, budget_curves
 from figures.plots.collapse import collapse, count_endings, format_markdown
 from figures.plots.cost_curve import cost_curve, decoding_costs
 from figures.plots.forest import forest
-from figures.plots.forest_narrow import forest_narrow
 from figures.plots.levels import accuracy_by_level, levels
 from figures.plots.looks import looks
 from figures.plots.needle import needle, needle_cells
@@ -52,10 +51,8 @@ def draw(folder: Path, witness: str = formatting.WITNESS, to: Path | None = None
     judged, study = page.read_judged(folder, witness), read_study(folder)
     drawings = list_drawings(folder, judged, study)
     target = (to or folder) / "figures"
-    with phase("drawing forest"):
-        written = [*page.write_drawing(target, forest, judged)]
-        written += page.write_drawing(target, forest_narrow, judged, name="forest-narrow", png=False)
-    for drawing, *data in drawings:
+    written = list[Path]()
+    for drawing, *data in [(forest, judged), *drawings]:
         with phase(f"drawing {drawing.__name__}"):
             written += page.write_drawing(target, drawing, *data)
     if answers := [data for drawing, _, *data in drawings if drawing is collapse]:

@@ -90,22 +90,17 @@ def read_supported_judgement(folder: Path) -> dict[str, Any]:
     return judged
 
 
-def write_drawing(
-    folder: Path, drawing: Callable[..., Figure], *data: Any, name: str | None = None, png: bool = True
-) -> tuple[Path, ...]:
-    """Write drawing(*data) to FOLDER as .svg and .png, named like the function by default. Each says its producer:
-    the same data and producer give the same bytes.
+def write_drawing(folder: Path, drawing: Callable[..., Figure], *data: Any) -> tuple[Path, Path]:
+    """Write drawing(*data) to FOLDER as .svg and .png, named like the function. Each says its producer: the same data
+    and producer give the same bytes.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    name = drawing.__name__ if name is None else name
-    files = [folder / f"{name}.svg"]
+    svg, png = (folder / f"{drawing.__name__}.{suffix}" for suffix in ("svg", "png"))
     with _own_style():
         figure = drawing(*data)
-        figure.savefig(files[0], metadata={"Date": None, "Creator": producer_name()})
-        if png:
-            files.append(folder / f"{name}.png")
-            figure.savefig(files[1], dpi=_png_resolution(figure), metadata={"Software": producer_name()})
-    return tuple(files)
+        figure.savefig(svg, metadata={"Date": None, "Creator": producer_name()})
+        figure.savefig(png, dpi=_png_resolution(figure), metadata={"Software": producer_name()})
+    return svg, png
 
 
 def compose_drawing(drawing: Callable[..., Figure], *data: Any) -> Figure:

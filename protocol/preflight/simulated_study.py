@@ -24,7 +24,6 @@ from analysis.stats.methods import resampling_problems
 from figures import report, table
 from figures.drawing import page
 from figures.plots.forest import forest
-from figures.plots.forest_narrow import forest_narrow
 from figures.study import list_drawings
 from protocol.evidence import claim, ledger, looks, records, seal, selection, verdict
 from protocol.evidence.registration import Registration
@@ -97,11 +96,7 @@ def judge_simulated(folder: Path, *, has_drawings: bool = True) -> dict[str, Any
     report.render_without_drawings(folder)
     if has_drawings:
         lanes, judged_file = read_study(folder), page.read_judged(folder)
-        for drawing, *data in (
-            (forest, judged_file),
-            (forest_narrow, judged_file),
-            *list_drawings(folder, judged_file, lanes),
-        ):
+        for drawing, *data in ((forest, judged_file), *list_drawings(folder, judged_file, lanes)):
             page.compose_drawing(drawing, *data)
     study = study.reopen()
     in_toto.build_statement(study)

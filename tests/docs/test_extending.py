@@ -256,9 +256,8 @@ from figures.drawing import page
 write, names = page.write_drawing, []
 
 
-def written(target, drawing, *data, **how):  # the toy; of the others the names, which is quicker
-    if "name" not in how:  # one is drawn narrow too
-        names.append(drawing.__name__)
+def written(target, drawing, *data):  # the toy; of the others the names, which is quicker
+    names.append(drawing.__name__)
     return write(target, drawing, *data) if drawing.__name__ == "lengths" else ()
 
 

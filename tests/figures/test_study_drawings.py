@@ -19,23 +19,19 @@ from figures.plots.needle import needle, needle_cells
 
 SHIPPED = [reports.SHIPPED / name for name in ("quickstart", "retrieval")]
 # Of two budgets; a study of one has no curve.
-FOREST = ["forest", "forest-narrow"]
-WITH_A_NEEDLE = [*FOREST, "accuracy", "budget_curve", "needle"]
+WITH_A_NEEDLE = ["forest", "accuracy", "budget_curve", "needle"]
 LONG = reports.SHIPPED / "crystal-long"
 
 
 @pytest.fixture
 def named(monkeypatch):
     """Which drawings a study gets, without drawing them."""
-    monkeypatch.setattr(
-        page, "write_drawing", lambda folder, drawing, *data, name=None, png=True: (Path(name or drawing.__name__),)
-    )
+    monkeypatch.setattr(page, "write_drawing", lambda folder, drawing, *data: (Path(drawing.__name__),))
     return lambda folder: [path.name for path in study.draw(folder)]
 
 
 def test_a_study_of_baselines_with_a_needle_gets_forest_accuracy_and_needle(quickstart):
     names = [f"{name}.{kind}" for name in WITH_A_NEEDLE for kind in ("svg", "png")]
-    names.remove("forest-narrow.png")  # a screen alone needs it
     assert sorted(path.name for path in (quickstart / "figures").iterdir()) == sorted(names)
 
 
@@ -54,8 +50,8 @@ def test_a_study_that_is_compressed_while_decoding_gets_trajectories_and_the_col
     """The same bytes each time. The other drawings are not made here: a clean process makes them of quickstart."""
     write = page.write_drawing
 
-    def write_own(folder: Path, drawing: Callable[..., Figure], *data: Any, **how: Any) -> tuple[Path, ...]:
-        return write(folder, drawing, *data, **how) if drawing.__name__ in ("trajectories", "collapse") else ()
+    def write_own(folder: Path, drawing: Callable[..., Figure], *data: Any) -> tuple[Path, ...]:
+        return write(folder, drawing, *data) if drawing.__name__ in ("trajectories", "collapse") else ()
 
     monkeypatch.setattr(page, "write_drawing", write_own)
     one, other = (reports.copied(tmp_path / name, LONG.name) for name in ("one", "other"))
@@ -70,7 +66,7 @@ def test_a_study_that_is_compressed_while_decoding_gets_trajectories_and_the_col
 def test_a_study_whose_side_files_were_not_kept_gets_neither(tmp_path, named):
     folder = reports.copied(tmp_path / "study", LONG.name)
     shutil.rmtree(folder / "records" / "trajectories")
-    assert named(folder) == [*FOREST, "accuracy", "ablation"]
+    assert named(folder) == ["forest", "accuracy", "ablation"]
 
 
 def test_a_study_whose_problems_have_levels_gets_a_line_over_them(tmp_path, named):
@@ -79,19 +75,19 @@ def test_a_study_whose_problems_have_levels_gets_a_line_over_them(tmp_path, name
         text = (folder / name).read_text()
         (folder / name).write_text(re.sub(r'"needle/768/(0[.]?\d*|1)/(\d+)"', r'"chain/12/\1-\2"', text))
     reports.rewrite(folder)
-    assert named(folder) == [*FOREST, "accuracy", "budget_curve", "levels"]
+    assert named(folder) == ["forest", "accuracy", "budget_curve", "levels"]
 
 
 def test_a_study_of_variants_gets_bars_too_and_one_without_a_needle_no_heat_map(tmp_path, named):
     folder = reports.copied(tmp_path / "study")
     arms = {"snapkv": "crystal-a", "h2o": "crystal-b", "streaming": "crystal-c", "random": "crystal-d"}
     reports.rename(folder, arms | {"needle/768": "other/768"})
-    assert named(folder) == [*FOREST, "accuracy", "budget_curve", "ablation"]
+    assert named(folder) == ["forest", "accuracy", "budget_curve", "ablation"]
 
 
 def test_a_study_whose_arms_form_a_grid_gets_a_heat_map_after_its_curves(tmp_path, named):
     folder = reports.gridded(tmp_path / "study")
-    assert named(folder) == [*FOREST, "accuracy", "budget_curve", "settings_map", "needle", "ablation"]
+    assert named(folder) == ["forest", "accuracy", "budget_curve", "settings_map", "needle", "ablation"]
 
 
 @pytest.mark.soak

@@ -28,7 +28,6 @@ FIGURES, REPORT = "figures", "report.html"
 DRAWINGS = frozenset(
     {
         "collapse.md",
-        "forest-narrow.svg",
         *(
             f"{name}.{suffix}"
             for name in (

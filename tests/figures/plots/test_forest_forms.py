@@ -1,18 +1,13 @@
-"""The forest of a large family, and that of a narrow screen: the same contrasts in another order."""
-
-from collections import Counter
-from collections.abc import Iterator
+"""The forest of a large family: the same contrasts in another order."""
 
 import drawing_checks
 import judgements
 import pytest
 from matplotlib.figure import Figure
-from matplotlib.transforms import Bbox
 
 from figures.drawing import page
 from figures.plots import forest_panels
 from figures.plots.forest import forest
-from figures.plots.forest_narrow import WIDTH, forest_narrow
 from figures.plots.forest_parts import split_parts
 
 MINUS = "\N{MINUS SIGN}"
@@ -82,82 +77,3 @@ def test_a_large_family_fits_a_page_and_no_text_lies_on_another(large):
 @pytest.mark.parametrize(("arms", "budgets", "large"), [(8, 3, False), (9, 3, True), (15, 15, False)])
 def test_a_family_is_drawn_so_where_it_is_large_and_its_columns_have_room(arms, budgets, large):
     assert forest_panels.should_use_panels(split_parts(family(arms, budgets))) == large
-
-
-# ---------------------------------------------------------------- a narrow screen
-
-
-def beside() -> dict:
-    """Three registered contrasts, one beside and one auxiliary."""
-    judged = family(3, 1)
-    apart = {"family": 1, "alpha": "0.050000", "corrected_alpha": "0.050000"}
-    one = family(1, 1)["contrasts"]
-    apart |= {"contrasts": [one[0] | {"against": "other"}], "auxiliary": [one[0] | {"subject": "arm-0"}]}
-    return judged | {"beside": apart}
-
-
-@pytest.fixture(scope="module", params=["five", "sixteen", "beside", "large"])
-def narrow(request) -> tuple[dict, Figure, Figure]:
-    """A judgement, its narrow drawing and its wide one."""
-    judged = {
-        "five": judgements.judgement,
-        "sixteen": judgements.sixteen,
-        "beside": beside,
-        "large": lambda: family(9, 3),
-    }[request.param]()
-    return judged, drawing_checks.drawn(forest_narrow, judged), drawing_checks.drawn(forest, judged)
-
-
-def numbers(figure: Figure) -> Iterator[str]:
-    """Differences, ends of intervals, p, sizes and ratios, as they are printed beside marks."""
-    ticks = {label for axes in figure.axes for label in axes.get_xticklabels()}
-    for text in drawing_checks.texts(figure):
-        if text not in ticks and any(text is one for axes in figure.axes for one in axes.texts):
-            for word in text.get_text().replace("[", " ").replace("]", " ").replace(",", " ").split():
-                if word[-1].isdigit() and "." in word:
-                    yield word.lstrip("<")
-
-
-def test_the_narrow_drawing_prints_the_numbers_of_the_wide_one(narrow):
-    judged, figure, drawn = narrow
-    own, wide = Counter(numbers(figure)), Counter(numbers(drawn))
-    assert own >= wide
-    if len(judged["contrasts"]) <= 24:  # the wide one leaves intervals out of a larger family
-        assert own == wide
-    for contrast in judged["contrasts"]:
-        if contrast["difference"] is not None:
-            assert {points(round(1000 * float(contrast[name]))) for name in ("difference", "low", "high")} <= set(own)
-
-
-def test_its_marks_are_those_of_the_wide_one(narrow):
-    _, figure, drawn = narrow
-    kinds = ("point-", "nominal-", "simultaneous-")
-    own, wide = (
-        {gid: list(lines[0].get_xdata()) for gid, lines in drawing_checks.by_gid(one).items() if gid.startswith(kinds)}
-        for one in (figure, drawn)
-    )
-    assert own.keys() == wide.keys()
-    for gid, at in wide.items():
-        assert own[gid] == pytest.approx(at), gid
-
-
-def test_on_a_screen_of_390_pixels_every_text_has_ten_and_lies_on_no_other(narrow):
-    _, figure, _ = narrow
-    assert figure.get_figwidth() * 96 == pytest.approx(358)
-    assert pytest.approx(358 / 96) == WIDTH
-    assert min(text.get_size() for text in drawing_checks.texts(figure)) * 96 / 72 >= 10
-    assert drawing_checks.off_the_page(figure) == []
-    assert drawing_checks.overlapping(figure) == []
-
-
-def test_the_label_of_a_contrast_stands_above_its_mark(narrow):
-    _, figure, _ = narrow
-    for gid, (line, *_) in drawing_checks.by_gid(figure).items():
-        if gid.startswith("point-"):
-            low, high = line.axes.get_ylim()
-            assert low > high
-            y = line.get_ydata()[0]
-            left = [t for t in line.axes.texts if t.get_ha() == "left" and 0 < y - t.get_position()[1] < 0.25]
-            assert len(left) == 1
-            box: Bbox = left[0].get_window_extent()
-            assert box.x0 == pytest.approx(page.MARGIN * figure.dpi, abs=2)

@@ -71,7 +71,7 @@ def test_every_file_of_a_finished_study_is_evidence_or_derived(folder):
 
 def test_the_names_of_drawings_are_those_that_our_commands_write():
     drawn = {f"{name}.{suffix}" for name in glossary.DRAWINGS for suffix in ("svg", "png")}
-    assert drawn | {"collapse.md", "forest-narrow.svg"} == inventory.DRAWINGS
+    assert drawn | {"collapse.md"} == inventory.DRAWINGS
 
 
 def test_the_proofs_are_those_of_the_witnesses(folder):
