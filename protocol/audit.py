@@ -23,11 +23,11 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from functools import cache, partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from analysis.rules import verdict_line
 from protocol import command
-from protocol.evidence import late_randomness, records, verdict
+from protocol.evidence import records, verdict
 from protocol.evidence.audit import auditor
 from protocol.evidence.audit.auditor import Check
 from protocol.evidence.external import anchors
@@ -42,6 +42,9 @@ from protocol.formats.registry import load_attribute
 from protocol.formats.runners import describe_refusal, find_runner
 from protocol.messages import audit_page
 from protocol.workspace import drift
+
+if TYPE_CHECKING:
+    from protocol.evidence.late_randomness import Block
 
 FAILED, UNFINISHED, UNDETERMINED = 3, 6, 7  # exit statuses besides 0
 BESIDE_THE_VERDICT = (
@@ -214,10 +217,13 @@ def _is_witnessed(
     study: Registration, options: AuditOptions, proofs: Sequence[Anchor], results: Sequence[Finding]
 ) -> bool:
     """Return whether an outsider whom this auditor trusts shows that the lock came before the results."""
-    is_drawn = any(finding.item == "randomness" and finding.status == "held" for finding in results)
-    return anchors.is_lock_witnessed(study, proofs) or (
-        is_drawn and late_randomness.shows_order(study.lock, study.claim, options.signers)
-    )
+    if anchors.is_lock_witnessed(study, proofs):
+        return True
+    if not any(finding.item == "randomness" and finding.status == "held" for finding in results):
+        return False
+    from protocol.evidence import late_randomness
+
+    return late_randomness.shows_order(study.lock, study.claim, options.signers)
 
 
 def _name_witnessed(finding: Finding, judgement: Mapping[str, Any]) -> Finding:
@@ -326,7 +332,7 @@ def _registered_protocol(study: Registration) -> Mapping[str, Any]:
         return {}
 
 
-def _proven_block(study: Registration, headers: Path | None) -> late_randomness.Block:
+def _proven_block(study: Registration, headers: Path | None) -> Block:
     """Return the block of the lock's proof. Raises CannotTell if it is not proven."""
     from protocol import witnesses
 

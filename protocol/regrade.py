@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from protocol import command, tasks
-from protocol.evidence import late_randomness, records
+from protocol.evidence import records
 from protocol.evidence.registration import SEAL, Registration
 from protocol.formats import runners
 from protocol.formats.progress_display import phase
@@ -69,7 +69,6 @@ def main(argv: list[str] | None = None) -> int:
 
 def act(args: Options) -> int:
     study, probe = Registration(args.folder), args.probe
-    locked = study.lock
     if runners.find_runner(study.protocol) is not None:
         raise BadInput(runners.describe_refusal(study.folder))
     if not probe and not study.has(SEAL):
@@ -78,7 +77,7 @@ def act(args: Options) -> int:
         graded = study.probe_records if probe else study.confirm_records
     if not graded:
         raise BadInput(f"{study.folder}: has no such records; run probe or confirm first")
-    key = None if probe else late_randomness.claim_key(locked, study.claim)
+    key = None if probe else study.late_key()
     find = tasks.task_finder(study.protocol["tasks"], study.folder)
     with phase(f"grading {len(graded):,} records again"):
         result = regrade((record["body"] for record in graded), key, args.identity, find)

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple, TypeAlias
 from analysis.judgement import untrusted_files
 from analysis.judgement.arm_text import press_arms
 from protocol.formats import runners
+from protocol.formats.record_fields import count_evictions
 from protocol.formats.vocabulary import FULL
 
 CELL_FIELDS = ("model", "task", "budget", "arm")
@@ -148,11 +149,6 @@ def read_bodies(records: Path) -> Iterator[dict[str, Any]]:
     for _, _, line in untrusted_files.read_shards(records):
         if line.endswith(b"\n"):
             yield json.loads(line)["body"]
-
-
-def count_evictions(events: Iterable[Sequence[int]]) -> int:
-    """Count the eviction steps that removed slots. Each event: step, slots before, slots after."""
-    return sum(before > after for _, before, after in events)
 
 
 def count_arms(recorded: Iterable[Mapping[str, Any]], content: Mapping[str, Any]) -> list[dict[str, Any]]:

@@ -12,12 +12,11 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from analysis.judgement import opened_lanes, untrusted_files
-from analysis.judgement.eviction_counts import count_evictions
 from analysis.judgement.untrusted_files import RecordError
 from protocol.formats import runners
 from protocol.formats.citations import record_lock
 from protocol.formats.looks import read_looks
-from protocol.formats.record_fields import FOLDERS, SCORE, STATES
+from protocol.formats.record_fields import FOLDERS, SCORE, STATES, count_evictions
 from protocol.formats.vocabulary import RERUN_SUFFIX
 
 LANE_COLUMNS = ["model", "task", "budget", "arm", "seed", "problem"]

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from protocol.evidence import late_randomness, ledger, looks, registration
+from protocol.evidence import ledger, looks, registration
 from protocol.evidence.registration import Registration
 from protocol.formats.refusals import AlreadyClaimed, BadInput, Tampered
 from protocol.lock.lock import Lock
@@ -42,10 +42,10 @@ class HeldOutGuard:
         Raises as `ids` does, and Tampered for a key that does not follow from lock and value.
         """
         current = Registration.with_lock(self.folder, self.lock)
-        claim = current.claim
+        _ = current.claim  # BadInput without one
         if current.has(registration.SEAL):
             raise AlreadyClaimed(f"{self.folder} is sealed; its held-out problems are not read again")
-        return late_randomness.claim_key(self.lock, claim)
+        return current.late_key()
 
     def admit(self, task: str, problem: str) -> str | None:
         """Allow one problem to be built, and return the key.
@@ -85,7 +85,7 @@ class JudgedHeldOut:
             raise BadInput(f"{self.folder}: has no verdict yet; its held-out problems are read by confirm alone")
         if current.cited_digests(registration.VERDICT) != [current.digest(registration.VERDICT)]:
             raise Tampered(f"{ledger.NAME}: its verdict line cites another {registration.VERDICT}")
-        return late_randomness.claim_key(self.lock, current.claim)
+        return current.late_key()
 
     def admit(self, task: str, problem: str) -> str | None:
         """Allow one problem to be built, and return the key.

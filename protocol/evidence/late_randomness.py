@@ -36,16 +36,16 @@ from protocol.formats.citations import list_cited_locks
 from protocol.formats.documents import Document
 from protocol.formats.findings import CannotTell
 from protocol.formats.refusals import BadInput, Tampered
+from protocol.formats.vocabulary import LATE_CITED, RANDOMNESS
 from protocol.lock import ssh
 from protocol.lock.lock import Lock
 
-SOURCES = ("nonce", "beacon", "anchor", "local", "cited")
 LATER_SOURCES = ("nonce", "anchor")  # somebody else than the author makes the value, out of the lock's digest
 WITHOUT_FILE = ("anchor", "local", "cited")  # sources whose value nobody passes
-CITED = "cited"
+CITED = LATE_CITED
 VALUE_BYTES = 32  # of a local value
 NAMESPACE = "kv-prereg-nonce"  # of the auditor's signature
-FIELD = "randomness"  # in the protocol and in the claim
+FIELD = RANDOMNESS
 
 
 class Block(Protocol):

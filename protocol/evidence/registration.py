@@ -21,6 +21,7 @@ from protocol.formats.citations import CITED_SHARD
 from protocol.formats.documents import Document
 from protocol.formats.instruments import INSTRUMENTS
 from protocol.formats.refusals import BadInput, Refusal, Tampered
+from protocol.formats.vocabulary import RANDOMNESS
 from protocol.lock import bundle, lock
 from protocol.lock.lock import Lock
 
@@ -191,6 +192,16 @@ class Registration:
     def side_digests(self) -> dict[str, str]:
         """SHA-256 of the side files that records of held-out problems cite, by file name."""
         return records.hash_trajectories(self.phase_folder("confirm"), self.confirm_records)
+
+    def late_key(self) -> str | None:
+        """Return the claim's key, with which problems and seeds are drawn; None without late randomness. Raises
+        Tampered for a key that does not follow from the lock and the value.
+        """
+        if RANDOMNESS not in self.protocol and RANDOMNESS not in self.claim.content:
+            return None
+        from protocol.evidence import late_randomness
+
+        return late_randomness.claim_key(self.lock, self.claim)
 
     def lock_proofs(self) -> dict[str, str]:
         """Return the SHA-256 of each proof of the lock by an outside witness, by its file name in anchors/."""

@@ -1,6 +1,6 @@
 """The fields of a record, from which `docs/record.schema.json` is generated."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
@@ -186,3 +186,8 @@ def _state_faults(body: Mapping[str, Any], measured: Iterable[str]) -> Iterator[
     for name in (*MEASURED, "trajectory", *ANSWER_FIELDS):
         if body.get(name) is not None:
             yield f"body.state: {body['state']!r} goes with no {name}"
+
+
+def count_evictions(events: Iterable[Sequence[int]]) -> int:
+    """Count the eviction steps that removed slots. Each event: step, slots before, slots after."""
+    return sum(before > after for _, before, after in events)

@@ -172,7 +172,7 @@ def _read_held_out(
     if task is not None and not registry.is_generated(task):
         return _HeldOut(ids, task)
     with suppress(Refusal):
-        key = late_randomness.claim_key(earlier.lock, earlier.claim)
+        key = earlier.late_key()
         if task is not None and key is not None:
             return _HeldOut(ids, task.redrawn(late_randomness.draw_number(key, "problems")))
     return None

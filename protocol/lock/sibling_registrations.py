@@ -8,13 +8,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from protocol.evidence import late_randomness
 from protocol.evidence.external import git_history
 from protocol.evidence.external.git_repository import Repository
 from protocol.evidence.registration import CLAIM, Registration
 from protocol.formats.citations import CITED_BY, list_cited_locks
 from protocol.formats.findings import CannotTell
 from protocol.formats.refusals import Refusal
+from protocol.formats.vocabulary import RANDOMNESS
 from protocol.lock import version_1
 from protocol.plan import full_use
 from protocol.tasks import registry
@@ -124,8 +124,8 @@ def _parent_faults(study: Registration) -> Iterator[str]:
     full cache, its first event, and what had been opened before it; and that a replication differs from its
     parent's protocol only where it has to.
     """
-    if study.parent is not None and not study.reproduces and late_randomness.FIELD not in study.protocol:
-        yield f"parent.fresh: says that problems are drawn anew, and there is no [{late_randomness.FIELD}]"
+    if study.parent is not None and not study.reproduces and RANDOMNESS not in study.protocol:
+        yield f"parent.fresh: says that problems are drawn anew, and there is no [{RANDOMNESS}]"
     if (parent := study.find_parent()) is None:
         return
     content, parent_content = study.lock.content, parent.lock.content

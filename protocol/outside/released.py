@@ -13,7 +13,7 @@ from protocol.tasks.outside_task import OutsideTask
 
 def claimed_tasks(study: Registration) -> dict[str, OutsideTask]:
     """Return the tasks of a claimed study by name, with the problems that its claim drew."""
-    key = late_randomness.claim_key(study.lock, study.claim)
+    key = study.late_key()
     made: Mapping[str, Any] = make_tasks(study.protocol["tasks"], study.folder)
     if key is None:
         return dict(made)

@@ -12,13 +12,12 @@ from analysis.rules.full_cache_gate import gate_requirement
 from analysis.rules.rule import lead_share
 from analysis.stats.methods import ANYTIME_METHOD, LOOK_METHODS, SPENDING
 from protocol import tasks
-from protocol.evidence import late_randomness
 from protocol.formats.fields import Fault
 from protocol.formats.instruments import INSTRUMENTS
 from protocol.formats.refusals import BadInput
 from protocol.formats.registry import load_attribute
 from protocol.formats.suggestions import unknown_message
-from protocol.formats.vocabulary import FULL
+from protocol.formats.vocabulary import FULL, LATE_CITED
 from protocol.plan.decision import Decision
 from protocol.plan.design import Design
 from protocol.plan.gate import GateException
@@ -197,7 +196,7 @@ def _arms(design: Design, evicts: Evicts) -> Iterator[str]:
 
 def _cite(design: Design, evicts: Evicts) -> Iterator[str]:
     """Yield faults of cited arms: those that confirm runs, but never all of them."""
-    draws_cited = design.randomness is not None and design.randomness.source == late_randomness.CITED
+    draws_cited = design.randomness is not None and design.randomness.source == LATE_CITED
     if not design.cite:
         if draws_cited:
             yield 'randomness.source: no study is cited; name one in [cite], or write "local"'
@@ -208,7 +207,7 @@ def _cite(design: Design, evicts: Evicts) -> Iterator[str]:
     if not design.sweep and not {*citable} - design.cite.keys():
         yield "cite: leaves nothing to decode; leave an arm out, or compare the records with: kv-prereg compare"
     if design.randomness is not None and not draws_cited:
-        yield f'cite: [randomness] draws problems that no other study has; write source = "{late_randomness.CITED}"'
+        yield f'cite: [randomness] draws problems that no other study has; write source = "{LATE_CITED}"'
 
 
 def _neighbours(design: Design, evicts: Evicts) -> Iterator[str]:

@@ -13,12 +13,11 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 from analysis.rules.rule import arm_pairs
-from protocol.evidence import late_randomness
 from protocol.formats.canonical import MAX_INTEGER
 from protocol.formats.fields import Choice, ExtendedTable, Field, Integer, ListOf, MapOf, table_of
 from protocol.formats.instruments import INSTRUMENTS
 from protocol.formats.registry import load_attribute
-from protocol.formats.vocabulary import RERUN_SUFFIX
+from protocol.formats.vocabulary import LATE_SOURCES, RERUN_SUFFIX
 from protocol.plan import aliases
 from protocol.plan.budget import Budget, BudgetKind
 from protocol.plan.decision import DECISION, Decision
@@ -144,7 +143,7 @@ class Randomness:
     drawn: see protocol.evidence.late_randomness. Without it they are as registered.
     """
 
-    source: Annotated[str, Field(Choice(*late_randomness.SOURCES), "What brings the value.", "nonce")]
+    source: Annotated[str, Field(Choice(*LATE_SOURCES), "What brings the value.", "nonce")]
     auditor: Annotated[
         str | None, Field(AUDITOR, "The public key that will sign the nonce.", only_if=("source", ("nonce",)))
     ] = None

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from protocol import grading, tasks
-from protocol.evidence import late_randomness, records
+from protocol.evidence import records
 from protocol.evidence.records import Record
 from protocol.evidence.registration import SEAL, Registration
 from protocol.formats.findings import CannotTell, NotRun
@@ -134,7 +134,7 @@ def _gradable_phases(study: Registration) -> Iterator[tuple[Sequence[Record], st
     if study.phase_folder("probe").exists():
         yield study.probe_records, None
     if study.has(SEAL):
-        yield study.confirm_records, late_randomness.claim_key(study.lock, study.claim)
+        yield study.confirm_records, study.late_key()
 
 
 def _excuse_program(study: Registration, graders: Graders, body: Mapping[str, Any], grade: Grade) -> str:

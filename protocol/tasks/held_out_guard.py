@@ -4,7 +4,6 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from protocol.evidence import late_randomness
 from protocol.evidence.held_out_guard import HeldOutGuard, JudgedHeldOut
 from protocol.formats.refusals import BadInput, Tampered
 from protocol.grading.grade import Gold
@@ -96,4 +95,8 @@ def _is_held_out(task: Task, problem_id: str) -> bool:
 def _open_task(task: Task, key: str | None, identity: Path | None) -> Task:
     if identity is not None and isinstance(task, PublishedTask):
         task = task.with_identity(identity)
-    return task if key is None else task.redrawn(late_randomness.draw_number(key, "problems"))
+    if key is None:
+        return task
+    from protocol.evidence.late_randomness import draw_number
+
+    return task.redrawn(draw_number(key, "problems"))

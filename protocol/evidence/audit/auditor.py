@@ -5,13 +5,14 @@ and cells are counted. The caller passes checks that need more than the standard
 again, grading, judging). No check can show what was run before registering.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from pathlib import Path
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
-from protocol.evidence import late_randomness
 from protocol.evidence.audit import consistency, inventory, outcome
 from protocol.evidence.audit.checks import Checks
 from protocol.evidence.audit.items import EXTERNAL_ITEMS, ITEMS
@@ -23,10 +24,13 @@ from protocol.formats.findings import Finding, NotRun
 from protocol.formats.instruments import Instrument
 from protocol.formats.refusals import Tampered
 from protocol.formats.registry import load_attribute
+from protocol.formats.vocabulary import RANDOMNESS
 from protocol.lock import signing
 
+if TYPE_CHECKING:
+    from protocol.evidence.late_randomness import Block
+
 Check: TypeAlias = Callable[[], str]  # returns a summary; raises Tampered, CannotTell or NotRun
-RANDOMNESS_PATH = ("protocol", "content", late_randomness.FIELD)
 
 
 def audit(
@@ -36,7 +40,7 @@ def audit(
     *,
     signers: Path | None = None,
     anchors: Sequence[Anchor] = (),
-    block: Callable[[], late_randomness.Block] | None = None,
+    block: Callable[[], Block] | None = None,
     value: Path | None = None,
     item_context: Callable[[str], AbstractContextManager[object]] = nullcontext,
 ) -> list[Finding]:
@@ -70,7 +74,7 @@ def audit(
         "claim": study_checks.check_claim,
         **(
             {"randomness": lambda: study_checks.check_randomness(block, value)}
-            if study_checks.has(*RANDOMNESS_PATH)
+            if study_checks.has("protocol", "content", RANDOMNESS)
             else {}
         ),
         "records": study_checks.check_records,

@@ -4,12 +4,14 @@ A check raises Tampered (or any exception, for a damaged file) when its item fai
 left no trace, Unfinished while evidence is still to come, CannotTell where this machine cannot decide.
 """
 
+from __future__ import annotations
+
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from protocol.evidence import late_randomness, ledger, looks, probe_attempts, records, seal, selection, verdict
+from protocol.evidence import ledger, looks, probe_attempts, records, seal, verdict
 from protocol.evidence.audit import inventory
 from protocol.evidence.external.anchors import Anchor
 from protocol.evidence.records import Record
@@ -21,6 +23,9 @@ from protocol.formats.instruments import INSTRUMENTS
 from protocol.formats.refusals import Tampered
 from protocol.formats.runners import TABLE, find_runner
 from protocol.lock import bundle, closure, lock, version_1
+
+if TYPE_CHECKING:
+    from protocol.evidence.late_randomness import Block
 
 COMPLETED = "lock.ots"  # the proof that `kv-prereg anchor --upgrade` completes with its block
 MIN_TIMES = 10  # different ones, of which none repeats by chance
@@ -42,7 +47,7 @@ class Checks:
         self.is_claimed = self.is_sealed or study.has(CLAIM) or files.exists(self.folder) or "claim" in events
         self.has_ended = bool({"withdraw", "amended"} & events)
         self.has_sweep = self.has("protocol", "content", "sweep")
-        has_selection = study.has(selection.NAME) or "selection" in events
+        has_selection = study.has(SELECTION) or "selection" in events
         self.instruments = [
             instrument
             for instrument in INSTRUMENTS
@@ -132,6 +137,8 @@ class Checks:
         return f"{len(probed)} records, of the development split only; {attempts} attempts{fruitless_text}"
 
     def check_selection(self) -> str:
+        from protocol.evidence import selection
+
         self._require_reached(self.is_selected)
         document = selection.verify(self.study)
         self._check_cited("selection", document.digest, "selection", "selection")
@@ -151,12 +158,20 @@ class Checks:
         if not self.study.has(CLAIM):
             raise Tampered(f"{CLAIM}: missing")
         document = self.study.claim
-        if document.content.get("selection") != selection.claim_fields(self.study).get("selection"):
-            raise Tampered(f"{CLAIM}: names another selection than {selection.NAME}")
+        if document.content.get("selection") != self._find_selection():
+            raise Tampered(f"{CLAIM}: names another selection than {SELECTION}")
         self._check_witness(document.content.get(WITNESS, {}))
         self._check_cited("claim", document.digest, "claim", "claim")
         self._check_ledger_head(document)
         return f"names the lock; {self._count_attempts('attempt', self.study.own_records)} attempts"
+
+    def _find_selection(self) -> str | None:
+        """Return the digest of the selection that the claim has to name; None without a sweep."""
+        if not self.has_sweep:
+            return None
+        from protocol.evidence import selection
+
+        return selection.read(self.study).digest
 
     def _check_witness(self, cited: Mapping[str, str]) -> None:
         """Raise Tampered unless the proofs of the lock that the claim cites are there, as they were but for the
@@ -169,8 +184,10 @@ class Checks:
             if present[name] != digest and name != COMPLETED:
                 raise Tampered(f"{ANCHORS}/{name}: is not the proof of the lock that {CLAIM} cites")
 
-    def check_randomness(self, block: Callable[[], late_randomness.Block] | None, value: Path | None) -> str:
+    def check_randomness(self, block: Callable[[], Block] | None, value: Path | None) -> str:
         self._require_reached(self.is_claimed)
+        from protocol.evidence import late_randomness
+
         return late_randomness.verify(self.study.lock, self.study.claim, block, value)
 
     def check_records(self) -> str:
@@ -277,6 +294,8 @@ class Checks:
 
     def _check_inherited(self, document: Document) -> str:
         """Follow an inherited selection to the registration that made it. Raises CannotTell without that."""
+        from protocol.evidence import selection
+
         study = self.study
         while selection.inherited_digest(study):
             parent = study.find_parent()

@@ -12,6 +12,7 @@ import study
 from analysis import evicted as command
 from analysis import judge
 from analysis.judgement import arm_text, eviction_counts
+from protocol.formats import record_fields
 
 SHIPPED = sorted((Path(__file__).resolve().parents[3] / "registrations").glob("*/verdict.json"))
 ALPHA = Path(__file__).resolve().parents[3] / "registrations" / "alpha-chain"
@@ -265,7 +266,7 @@ def test_a_lane_that_never_evicted_has_the_text_of_the_full_cache(folder):
     lanes = {}
     for body in eviction_counts.read_bodies(folder / "records"):
         differs = body["cell"]["arm"] in ("subspace", "state_ask")
-        if body["state"] == "ok" and not differs and not eviction_counts.count_evictions(body["cache"]["events"]):
+        if body["state"] == "ok" and not differs and not record_fields.count_evictions(body["cache"]["events"]):
             cell = body["cell"]
             at = (cell["model"], cell["task"], cell["seed"], body["problem"])
             lanes.setdefault(at, set()).add(body["text"])
