@@ -13,7 +13,6 @@ from analysis.judgement import (
     contrasts,
     floor,
     gate,
-    missing_bounds,
     opened_lanes,
     population,
     previously_opened,
@@ -141,6 +140,8 @@ def _compare_families(study: Study, graded: Study, required_floor: floor.Floor |
     alpha, sides = float(decision["alpha"]), arm_pairs(decision)
     families = [compare_family(graded, sides, alpha, required_floor=required_floor)]
     if required_floor is not None and decision["missing"] == "wrong" and not study.missing.empty:
+        from analysis.judgement import missing_bounds
+
         extremes = missing_bounds.extreme_studies(study)
         families += [compare_family(extreme, sides, alpha, required_floor=required_floor) for extreme in extremes]
         families.insert(0, missing_bounds.widen_family(families, alpha))

@@ -28,6 +28,8 @@ from protocol.lock import installed_files, version_1
 
 Lock = Document
 NAME = "lock.json"
+SIGNATURE = f"{NAME}.sig"
+UNSIGNED = "the lock is not signed"  # in the words of an audit
 OBJECT = MapOf(ANYTHING)
 TEXT_LIST = ListOf(Text(), 1)
 VERSION = 2

@@ -19,7 +19,7 @@ from protocol.formats.findings import NotRun
 from protocol.formats.refusals import AlreadyClaimed, BadInput, Tampered
 from protocol.lock import lock, ssh
 
-NAME = f"{lock.NAME}.sig"
+NAME = lock.SIGNATURE
 NAMESPACE = "kv-prereg"
 MAX_BYTES = 1 << 16  # of a signature, which has some hundred to a few thousand
 _KEY_LINE = re.compile(r"((?:sk-)?(?:ssh|ecdsa)-[a-z0-9@.-]+) ([A-Za-z0-9+/]+={0,2})(?: .*)?")
@@ -69,7 +69,7 @@ def check(folder: Path, signers: Path | None = None) -> str:
             raise Tampered(f"{NAME}: missing, and the lock names who signs it, {_fingerprint(signer)}")
         if signers is not None:
             raise Tampered(f"{NAME}: missing, and a signature by one of {signers.name} is asked for")
-        raise NotRun("the lock is not signed")
+        raise NotRun(lock.UNSIGNED)
     data, signature = files.read(folder / lock.NAME), files.read(folder / NAME, MAX_BYTES)
     fingerprint = _signer_fingerprint(data, signature)
     if fingerprint is None:

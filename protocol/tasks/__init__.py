@@ -10,10 +10,12 @@ May import: splits, protocol.grading, protocol.harness, protocol.formats, protoc
 transformers.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from protocol.evidence.held_out_guard import HeldOutGuard, JudgedHeldOut
 from protocol.grading.grade import Gold
 from protocol.tasks import held_out_guard
 from protocol.tasks.problem import Problem
@@ -29,6 +31,9 @@ from protocol.tasks.registry import (
     task_finder,
     task_name,
 )
+
+if TYPE_CHECKING:
+    from protocol.evidence.held_out_guard import HeldOutGuard, JudgedHeldOut
 
 __all__ = [
     "TASKS",

@@ -1,15 +1,20 @@
 """The guard of held-out problems: they are built under an open claim or, again, after the verdict."""
 
+from __future__ import annotations
+
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from protocol.evidence.held_out_guard import HeldOutGuard, JudgedHeldOut
 from protocol.formats.refusals import BadInput, Tampered
 from protocol.grading.grade import Gold
 from protocol.tasks.problem import Problem
 from protocol.tasks.registry import PublishedTask, Task, split_units
 from splits import CONFIRM, assign_bucket
+
+if TYPE_CHECKING:
+    from protocol.evidence.held_out_guard import HeldOutGuard, JudgedHeldOut
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from protocol import tasks
 from protocol.evidence.registration import CLAIM, PROTOCOL, Registration
 from protocol.formats import files
 from protocol.formats.refusals import BadInput, Drifted, Refusal
-from protocol.lock import closure, digest_cache, installed_files, lock
+from protocol.lock import closure, installed_files, lock
 from protocol.models import calibration_paths, sources
 
 ROOT = Path(__file__).resolve().parents[2]  # the tree whose sources get locked
@@ -29,6 +29,8 @@ def list_drift(study: Registration, home: Path, environment: Mapping[str, Any]) 
         known = {name: value for name, value in content["environment"].items() if name != NEEDS_TORCH}
         differences += closure.differences({"environment": known}, {"environment": environment})
         files_by_source = {source: model_files(source, home, locked) for source, locked in content["weights"].items()}
+        from protocol.lock import digest_cache  # no audit hashes weights
+
         differences += closure.differences(content["weights"], digest_cache.weight_digests(files_by_source, home))
     except Refusal as refusal:
         return [str(refusal)]

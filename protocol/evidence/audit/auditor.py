@@ -25,7 +25,7 @@ from protocol.formats.instruments import Instrument
 from protocol.formats.refusals import Tampered
 from protocol.formats.registry import load_attribute
 from protocol.formats.vocabulary import RANDOMNESS
-from protocol.lock import signing
+from protocol.lock import lock
 
 if TYPE_CHECKING:
     from protocol.evidence.late_randomness import Block
@@ -61,7 +61,7 @@ def audit(
         "protocol": study_checks.check_protocol,
         "sources": study_checks.check_sources,
         "commit": lambda: git_history.check_commit(study),
-        "signature": lambda: signing.check(study.folder, signers),
+        "signature": lambda: _check_signature(study, signers),
         **({"amendment": partial(_check_amendment, study)} if study_checks.has("amends") else {}),
         "ledger": study_checks.check_ledger,
         "history": lambda: git_history.check(study),
@@ -109,11 +109,19 @@ def _check_instrument(study_checks: Checks, instrument: Instrument) -> str:
     return str(check(study_checks.study, study_checks.is_claimed, study_checks.has_ended))
 
 
+def _check_signature(study: Registration, signers: Path | None) -> str:
+    if not (signers or study.has(lock.SIGNATURE) or study.lock.content.get("signer")):
+        raise NotRun(lock.UNSIGNED)
+    from protocol.lock import signing  # here and below: what few studies have is loaded by those
+
+    return signing.check(study.folder, signers)
+
+
 def _check_cited(study: Registration, study_checks: Checks) -> str:
     """Audit the evidence of the cited studies, and compare their records with those that were copied."""
     if not study_checks.is_claimed:
         raise NotRun
-    from protocol.evidence import citations  # here and below: what few studies have is loaded by those
+    from protocol.evidence import citations
 
     summary = citations.check(study)
     citations.refuse_unusable(study, list_failures)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from protocol.evidence import ledger, looks, probe_attempts, records, seal, verdict
+from protocol.evidence import ledger, probe_attempts, records, seal, verdict
 from protocol.evidence.audit import inventory
 from protocol.evidence.external.anchors import Anchor
 from protocol.evidence.records import Record
@@ -218,7 +218,10 @@ class Checks:
 
     def check_grid(self) -> str:
         self._require_reached(self.is_claimed)
-        looks.check(self.study)
+        if self.study.look_words:
+            from protocol.evidence import looks
+
+            looks.check(self.study)
         missing = seal.missing_lanes(self.study.lock, self.study.due_items, self.study.confirm_records)
         if missing and self.is_sealed:
             raise Tampered(f"{len(missing)} registered records are missing, first {missing[0]}")

@@ -19,7 +19,7 @@ from protocol.formats import files, runners, shards
 from protocol.formats.findings import CannotTell
 from protocol.formats.instruments import INSTRUMENTS, folder_patterns
 from protocol.formats.refusals import Refusal, Tampered
-from protocol.lock import bundle, git_attributes, lock, signing
+from protocol.lock import bundle, git_attributes, lock
 
 Kind = Literal["evidence", "derived", "unknown"]
 
@@ -49,7 +49,7 @@ DRAWINGS = frozenset(
     }
 )
 PROOFS = ("ots", "tsr", "git.json")  # suffixes of the proofs by `protocol.witnesses`
-_ALWAYS = {PROTOCOL, lock.NAME, signing.NAME, bundle.NAME, ledger.NAME, CLAIM, SEAL, VERDICT}
+_ALWAYS = {PROTOCOL, lock.NAME, lock.SIGNATURE, bundle.NAME, ledger.NAME, CLAIM, SEAL, VERDICT}
 _PHASES = tuple(records.FOLDERS.values())
 _SIDES = tuple(f"{phase}/{records.TRAJECTORIES}" for phase in _PHASES)
 _HEADERS = f"{anchors.FOLDER}/{anchors.HEADERS}"
