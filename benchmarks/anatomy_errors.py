@@ -48,10 +48,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         test = power_of_test(size.traces, mean, sd, size.alpha)
         both = test * choice_probability(size.traces, mean, sd, size.signals)
         share = _share(sum(one.right for one in found), given.studies)
-        print(
-            f"| {strength} | {mean:.3f} | {sd:.3f} | {100 * test:.1f} % | {100 * both:.1f} % | {share} |",
-            flush=True,
-        )
+        print(f"| {strength} | {mean:.3f} | {sd:.3f} | {100 * test:.1f} % | {100 * both:.1f} % | {share} |", flush=True)
     return 0
 
 

@@ -130,13 +130,7 @@ def throughput(chosen: Setting, tiny: bool) -> str:
         lanes, short = most(fits, run, limit)
         speed = "" if not lanes else f"{decoded_a_second(run(lanes), lanes, new):,.0f}"
         rows.append(["all" if budget is None else str(budget), str(min(fits, limit)), str(lanes), str(short), speed])
-    columns = (
-        "slots a head",
-        "lanes by arithmetic",
-        "lanes that ran",
-        "times out of memory",
-        "tokens a second",
-    )
+    columns = ("slots a head", "lanes by arithmetic", "lanes that ran", "times out of memory", "tokens a second")
     return f"{length} tokens of context, {new} new ones, at most {limit} lanes.\n\n{table(columns, rows)}"
 
 

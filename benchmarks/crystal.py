@@ -29,14 +29,7 @@ from benchmarks import plain_edges
 from benchmarks.pairs import Times, alternate, clocked, wait
 from benchmarks.plain_edges import Sort
 from benchmarks.report import at_least, at_most, header, span, table
-from benchmarks.setting import (
-    Subject,
-    context,
-    hidden_layers,
-    open_subject,
-    options,
-    setting,
-)
+from benchmarks.setting import Subject, context, hidden_layers, open_subject, options, setting
 from policies import AttentionRows, Scores, Signal, View
 from policies.crystal import graph, trunks
 from policies.crystal.coattention import CoAttention, Edges
@@ -160,12 +153,7 @@ def seconds_of(tokens: int, times: Times) -> dict[str, float]:
     """The seconds of each part, by its name."""
     observing = times.median("first layer observed") - times.median("first layer")
     parts = {name: times.median(name) for name in AFTER}
-    return {
-        "tokens": tokens,
-        "forward": times.median("forward"),
-        "salience_and_edges": max(0.0, observing),
-        **parts,
-    }
+    return {"tokens": tokens, "forward": times.median("forward"), "salience_and_edges": max(0.0, observing), **parts}
 
 
 def prefill_table(costs: Mapping[int, Times]) -> str:

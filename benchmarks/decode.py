@@ -84,12 +84,7 @@ def copies(policy: Policy, budget: int | None, count: int) -> list[Lane]:
 
 
 def rates(
-    subject: Subject,
-    prompt: Prompt,
-    counts: Sequence[int],
-    budgets: Sequence[int],
-    new_tokens: int,
-    repetitions: int,
+    subject: Subject, prompt: Prompt, counts: Sequence[int], budgets: Sequence[int], new_tokens: int, repetitions: int
 ) -> str:
     columns = {f"{budget} slots": copies(policies.get("streaming"), budget, max(counts)) for budget in budgets}
     columns[f"full ({len(prompt.context)})"] = copies(policies.get("full"), None, max(counts))

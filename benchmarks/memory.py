@@ -131,10 +131,7 @@ def account(act: Callable[[], object], device: str) -> Account:
 def shares_freed(subject: Subject, ids: tuple[int, ...]) -> dict[str, float]:
     """Of each evicting policy: the share of the full lane's bytes that it does without."""
     prompt = Prompt(ids, ())
-    lanes = (
-        lane_of("full", None, prompt),
-        *(lane_of(name, SHARE, prompt) for name in EVICTING),
-    )
+    lanes = (lane_of("full", None, prompt), *(lane_of(name, SHARE, prompt) for name in EVICTING))
     ran = engine.run(subject, [Request("memory", prompt, lanes)], max_new_tokens=NEW_TOKENS)
     full, *others = (outcome.allocated[0] for outcome in outcomes(ran, lanes))
     return {name: 1 - size / full for name, size in zip(EVICTING, others, strict=True)}

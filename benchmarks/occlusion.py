@@ -73,9 +73,7 @@ class Cut(NamedTuple):
 def main(argv: Sequence[str] | None = None) -> int:
     argv = sys.argv[1:] if argv is None else argv
     made = argparse.ArgumentParser(
-        prog="python -m benchmarks.occlusion",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        prog="python -m benchmarks.occlusion", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     made.add_argument("--model", default="chain-qwen2")
     made.add_argument("--threads", type=int, default=1, help="of torch on the CPU; default 1")
@@ -90,14 +88,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         line for name, settings in STUDIES.items() for line in compared(plan, model, name, settings, arguments.pairs)
     ]
     print(header(Setting(arguments.model, "cpu", "float32", arguments.threads), "occlusion", argv))
-    columns = (
-        "windows",
-        "reading",
-        "together",
-        "one by one, a second",
-        "together, a second",
-        "times as many",
-    )
+    columns = ("windows", "reading", "together", "one by one, a second", "together, a second", "times as many")
     print(table(columns, lines))
     for name, settings in STUDIES.items():
         print(f"\n{name}: {whole(plan, model, settings, arguments.traces)}")
@@ -140,10 +131,7 @@ def compared(
             lambda: [padded_alone(model, one, window, pad, new_tokens) for one, window in some],
         ),
         "padded": (len(every), lambda: continuations.continue_padded(decode, fed, pad, new_tokens)),
-        "dropped alone": (
-            len(some),
-            lambda: [dropped_alone(model, one, window, new_tokens) for one, window in some],
-        ),
+        "dropped alone": (len(some), lambda: [dropped_alone(model, one, window, new_tokens) for one, window in some]),
         "dropped": (len(every), lambda: dropped(decode, given, new_tokens)),
     }
     times = alternate({one: processed(*act) for one, act in contenders.items()}, pairs)

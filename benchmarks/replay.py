@@ -33,9 +33,7 @@ OTHER = ("text", "tokens", "stop", "answer", "grade", "cache")
 
 def main(argv: Sequence[str] | None = None) -> int:
     made = argparse.ArgumentParser(
-        prog="python -m benchmarks.replay",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        prog="python -m benchmarks.replay", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     made.add_argument("folder", type=Path)
     made.add_argument("--lanes", type=int, default=20, help="default 20")

@@ -72,9 +72,7 @@ class Subject(NamedTuple):
 def options(script: str, doc: str | None, *, repetitions: int | None = None) -> argparse.ArgumentParser:
     """repetitions: the default; None for a script whose measure repeats exactly."""
     made = argparse.ArgumentParser(
-        prog=f"python -m benchmarks.{script}",
-        description=doc,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        prog=f"python -m benchmarks.{script}", description=doc, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     made.add_argument(
         "--model",

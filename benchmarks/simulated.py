@@ -64,13 +64,7 @@ CHAIN = Shape(
     cells=4,
     comparators=1,
     seeds=3,
-    shares={
-        (): 0.50,
-        ("cell",): 0.27,
-        ("cell", "arm"): 0.15,
-        ("cell", "seed"): 0.03,
-        ("cell", "arm", "seed"): 0.05,
-    },
+    shares={(): 0.50, ("cell",): 0.27, ("cell", "arm"): 0.15, ("cell", "seed"): 0.03, ("cell", "arm", "seed"): 0.05},
 )
 # registrations/crystal-retrieval, needle: 0.36 between arms, 0.90 between budgets of an arm.
 RETRIEVAL = Shape(tasks=2, cells=2, comparators=12, seeds=1, shares={(): 0.36, ("arm",): 0.54, ("cell", "arm"): 0.10})

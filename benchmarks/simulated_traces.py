@@ -53,10 +53,7 @@ def window_spans(tokens: int, window: int, stride: int) -> list[tuple[int, int]]
 
 
 def simulate_trace(
-    settings: TraceSettings,
-    trends: NDArray[np.float64],
-    planted: NDArray[np.bool_],
-    rng: np.random.Generator,
+    settings: TraceSettings, trends: NDArray[np.float64], planted: NDArray[np.bool_], rng: np.random.Generator
 ) -> SimulatedTrace:
     """Simulate one trace. trends: [signal], the same for all traces of a study; planted: [signal], a mask."""
     n = settings.tokens

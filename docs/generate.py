@@ -32,11 +32,7 @@ from protocol.command.menu import STATUSES  # noqa: E402
 from protocol.evidence import ledger, measurement_journal  # noqa: E402
 from protocol.evidence.invariants.invariant import Invariant  # noqa: E402
 from protocol.evidence.invariants.registry import INVARIANTS, UNCHECKED_FIELDS  # noqa: E402
-from protocol.formats import (  # noqa: E402
-    document_fields,
-    record_fields,
-    terms,
-)
+from protocol.formats import document_fields, record_fields, terms  # noqa: E402
 from protocol.formats.fields import DIGEST, Field, Kind, ListOf, Schema, Table  # noqa: E402
 from protocol.formats.policy_facts import read_policy_facts  # noqa: E402
 from protocol.instruments.anatomy import fields, invariants  # noqa: E402
@@ -107,10 +103,7 @@ def record() -> str:
 def ledger_line() -> str:
     """A line of the ledger, with the body of its event."""
     bodies = [
-        {
-            "if": {"properties": {"event": {"const": event}}},
-            "then": {"properties": {"body": body.schema()}},
-        }
+        {"if": {"properties": {"event": {"const": event}}}, "then": {"properties": {"body": body.schema()}}}
         for event, body in ledger.EVENTS.items()
     ]
     return schema("One line of ledger.jsonl", ledger.FIELDS, allOf=bodies)

@@ -21,14 +21,7 @@ import torch
 
 from policies.calibration import Calibrated
 from policies.catalogue import get, names
-from policies.contract import (
-    AttentionSignal,
-    CacheSignal,
-    FedSignal,
-    HiddenSignal,
-    Signal,
-    UnknownPolicy,
-)
+from policies.contract import AttentionSignal, CacheSignal, FedSignal, HiddenSignal, Signal, UnknownPolicy
 from policies.descriptions import FAMILIES
 from policies.policy import Policy
 from policies.quantised.states import STATES

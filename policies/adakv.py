@@ -17,7 +17,7 @@ FACTS = {
         parent="snapkv",
         component="routing",
         aliases=("adakv", "ada-kv"),
-    ),
+    )
 }
 
 
@@ -33,7 +33,5 @@ def ada_snapkv(window: int = 32, kernel: int = 5, floor: float = 0.2) -> Policy:
     floor * budget slots.
     """
     return Policy(
-        scoring=WindowAttention(window, kernel),
-        routing=Adaptive(floor),
-        protect=Protect(sinks=0, recent=window),
+        scoring=WindowAttention(window, kernel), routing=Adaptive(floor), protect=Protect(sinks=0, recent=window)
     )

@@ -28,7 +28,7 @@ FACTS = {
         "Sums of attention favour early tokens; sharpened recent attention times values does not.",
         parent="snapkv",
         component="scoring",
-    ),
+    )
 }
 
 

@@ -26,7 +26,7 @@ FACTS = {
         "Segments that later thoughts have left behind can shrink to a few medoids.",
         parent="thinkv",
         component="scoring",
-    ),
+    )
 }
 
 ROUNDS = 10

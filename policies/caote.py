@@ -21,7 +21,7 @@ FACTS = {
         "what the output of the last query would miss most",
         "arXiv:2504.14051",
         "What changes the output of attention most when it is taken away is to be kept.",
-    ),
+    )
 }
 
 MIN_REST = 1e-12

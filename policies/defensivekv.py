@@ -233,9 +233,7 @@ def defensivekv(window: int = 32, kernel: int = 5, norms: Divisor = "heads") -> 
     had the average norm of the others.
     """
     return Policy(
-        scoring=Defensive(window, kernel, norms),
-        routing=Adaptive(floor=0.0),
-        protect=Protect(sinks=0, recent=window),
+        scoring=Defensive(window, kernel, norms), routing=Adaptive(floor=0.0), protect=Protect(sinks=0, recent=window)
     )
 
 
@@ -248,7 +246,5 @@ def layer_defensivekv(window: int = 32, kernel: int = 5, norms: Divisor = "heads
     evicted before the last layer has been processed, so the peak memory is that of the full cache.
     """
     return Policy(
-        scoring=Defensive(window, kernel, norms),
-        routing=AcrossLayers(),
-        protect=Protect(sinks=0, recent=window),
+        scoring=Defensive(window, kernel, norms), routing=AcrossLayers(), protect=Protect(sinks=0, recent=window)
     )

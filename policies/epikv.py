@@ -291,12 +291,7 @@ def hidden_states() -> Mapping[str, Policy]:
     alone.
     """
     return MappingProxyType(
-        {
-            "epikv": epikv(),
-            "hs-variance": hs_variance(),
-            "band-adaptive": band_adaptive(),
-            "attn-x-hs": attn_x_hs(),
-        }
+        {"epikv": epikv(), "hs-variance": hs_variance(), "band-adaptive": band_adaptive(), "attn-x-hs": attn_x_hs()}
     )
 
 

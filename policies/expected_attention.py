@@ -24,7 +24,7 @@ FACTS = {
         "arXiv:2510.00636",
         "The distribution of queries so far says what later ones will attend to.",
         aliases=("expected",),
-    ),
+    )
 }
 
 FURTHEST = 2**20
@@ -199,8 +199,4 @@ def expected_attention(future: int = 512, sinks: int = 4) -> Policy:
     only, and drops many slots at a time. The moments are carried: d (d + 1) numbers per query head at any
     length, which is more than the slots of a short answer take.
     """
-    return Policy(
-        scoring=ExpectedAttention(future, sinks),
-        routing=PerHead(),
-        protect=Protect(sinks=sinks, recent=0),
-    )
+    return Policy(scoring=ExpectedAttention(future, sinks), routing=PerHead(), protect=Protect(sinks=sinks, recent=0))

@@ -20,7 +20,7 @@ FACTS = {
         "ours",
         "Nothing is evicted: what the task costs without any saving.",
         aliases=("none", "baseline", "no-eviction", "full-cache", "fullkv", "dense"),
-    ),
+    )
 }
 
 

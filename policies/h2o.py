@@ -21,7 +21,7 @@ FACTS = {
         "arXiv:2306.14048",
         "A few tokens receive most of all attention, and go on receiving it.",
         aliases=("h20", "heavy-hitter", "heavy-hitter-oracle"),
-    ),
+    )
 }
 
 

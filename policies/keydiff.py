@@ -24,7 +24,7 @@ FACTS = {
         "Keys unlike the mean key are attended to.",
         parent="knorm",
         component="scoring",
-    ),
+    )
 }
 
 

@@ -15,7 +15,7 @@ from policies.signals import Norms, read_signal
 from protocol.formats.policy_facts import PolicyFacts
 
 FACTS = {
-    "knorm": PolicyFacts("stored", "keys of small norm", "arXiv:2406.11430", "Keys of small norm are attended to."),
+    "knorm": PolicyFacts("stored", "keys of small norm", "arXiv:2406.11430", "Keys of small norm are attended to.")
 }
 
 

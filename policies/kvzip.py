@@ -20,7 +20,7 @@ FACTS = {
         "what a repetition of the text looks at, heads and layers competing",
         "arXiv:2505.23416",
         "What is needed to repeat the context is all that any question can need.",
-    ),
+    )
 }
 
 

@@ -21,7 +21,7 @@ FACTS = {
         "keys and values that stand out from the chunk after theirs",
         "arXiv:2504.04704",
         "Keys and values that stand out from the chunk after theirs are needed.",
-    ),
+    )
 }
 
 

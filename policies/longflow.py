@@ -23,7 +23,7 @@ FACTS = {
         "What adds most to the output of the current token will do so again.",
         parent="tova",
         component="scoring",
-    ),
+    )
 }
 
 

@@ -356,12 +356,7 @@ def is_broken(
 
 
 def refuse_broken(
-    retained: Tensor,
-    filled: Tensor,
-    protected: Tensor,
-    allocation: Tensor,
-    unused: int,
-    exceeding: int = 0,
+    retained: Tensor, filled: Tensor, protected: Tensor, allocation: Tensor, unused: int, exceeding: int = 0
 ) -> None:
     """Check retained, filled and protected [layer, kv_head, n] against the allocation [layer, kv_head].
 

@@ -16,7 +16,7 @@ FACTS = {
         "Early layers attend more broadly than late ones.",
         parent="snapkv",
         component="routing",
-    ),
+    )
 }
 
 
@@ -33,7 +33,5 @@ def pyramidkv(window: int = 32, kernel: int = 5, beta: float = 20) -> Policy:
     all queries (its section 4.3).
     """
     return Policy(
-        scoring=WindowAttention(window, kernel),
-        routing=Pyramid(beta),
-        protect=Protect(sinks=0, recent=window),
+        scoring=WindowAttention(window, kernel), routing=Pyramid(beta), protect=Protect(sinks=0, recent=window)
     )

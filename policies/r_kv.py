@@ -181,9 +181,7 @@ def r_kv(window: int = 8, kernel: int = 7, weight: float = 0.1, threshold: float
     queries alone, which are carried: window * q_heads * d numbers per layer.
     """
     return Policy(
-        scoring=Joint(window, kernel, weight, threshold),
-        routing=PerHead(),
-        protect=Protect(sinks=0, recent=window),
+        scoring=Joint(window, kernel, weight, threshold), routing=PerHead(), protect=Protect(sinks=0, recent=window)
     )
 
 

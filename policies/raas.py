@@ -21,7 +21,7 @@ FACTS = {
         "the prompt, and what some query has looked at most recently",
         "arXiv:2502.11147",
         "Steps of reasoning are read for a while and never again.",
-    ),
+    )
 }
 
 

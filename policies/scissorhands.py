@@ -21,7 +21,7 @@ FACTS = {
         "what recent queries pass over least often",
         "arXiv:2305.17118",
         "What recent queries pass over, later ones pass over.",
-    ),
+    )
 }
 
 

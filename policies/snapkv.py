@@ -21,7 +21,7 @@ FACTS = {
         "the last window, and what its queries attend to",
         "arXiv:2404.14469",
         "What the end of the prompt attends to is what the answer will attend to.",
-    ),
+    )
 }
 
 WIDEST = 4095

@@ -24,7 +24,7 @@ FACTS = {
         parent="1d",
         component="scoring",
         is_control=True,
-    ),
+    )
 }
 
 

@@ -25,7 +25,7 @@ FACTS = {
         "An offline choice, head by head, between evenly spaced and scored slots beats either alone.",
         parent="1d-per-head",
         component="routing",
-    ),
+    )
 }
 
 

@@ -17,7 +17,7 @@ FACTS = {
         "arXiv:2309.17453",
         "The first slots and the latest ones are enough.",
         aliases=("streamingllm", "attention-sinks", "sinks", "sink"),
-    ),
+    )
 }
 
 

@@ -160,8 +160,5 @@ def subspaces() -> Mapping[str, Policy]:
     At equal bytes it holds more slots: 102 instead of 64 at a width of 128.
     """
     return MappingProxyType(
-        {
-            "subspace": replace(triattention(), state=Subspace()),
-            "full-subspace": replace(full(), state=Subspace()),
-        }
+        {"subspace": replace(triattention(), state=Subspace()), "full-subspace": replace(full(), state=Subspace())}
     )

@@ -20,7 +20,7 @@ FACTS = {
         "what the last query attends to, one set for each layer",
         "arXiv:2401.06104",
         "What the last query attends to is what the next ones will attend to.",
-    ),
+    )
 }
 
 

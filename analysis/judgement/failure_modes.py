@@ -207,10 +207,7 @@ def _memory_ratios(
 
 
 def small_sample(
-    pairs: Sequence[Pairing],
-    decision: Mapping[str, Any],
-    judged: Sequence[Mapping[str, Any]],
-    judging: int,
+    pairs: Sequence[Pairing], decision: Mapping[str, Any], judged: Sequence[Mapping[str, Any]], judging: int
 ) -> Diagnosis:
     """Detect how often 50 problems per task would give another sign, call or verdict.
 

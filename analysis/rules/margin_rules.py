@@ -149,8 +149,7 @@ def _refuting_rows(wording: MarginText, rows: Sequence[Row], decision: Decision)
 def refusal(decision: Decision, family: int) -> Refusal | None:
     if FULL in decision["against"] and not is_against_full(decision):
         return Refusal(
-            "against",
-            f"{FULL} holds more memory on purpose and the others do not; name it alone or leave it out",
+            "against", f"{FULL} holds more memory on purpose and the others do not; name it alone or leave it out"
         )
     if decision["method"] in MARGIN_METHODS:
         return None

@@ -104,10 +104,7 @@ def lose_all(family: PlannedFamily, indices: Iterable[int]) -> dict[int, Outcome
 
 def standard_cases(family: PlannedFamily) -> dict[str, Case]:
     """Return the cases that all rules that require wins share."""
-    return {
-        EVEN: make_case(INCONCLUSIVE, {}),
-        LOST: make_case(REFUTED, lose_all(family, range(len(family.contrasts)))),
-    }
+    return {EVEN: make_case(INCONCLUSIVE, {}), LOST: make_case(REFUTED, lose_all(family, range(len(family.contrasts))))}
 
 
 def ungraded_cases(family: PlannedFamily, wins: Mapping[int, Outcome], index: int) -> dict[str, Case]:

@@ -3,13 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeAlias
 
-from analysis.rules.judged_numbers import (
-    decisive_p,
-    format_decisive_interval,
-    format_interval,
-    format_p,
-    format_points,
-)
+from analysis.rules.judged_numbers import decisive_p, format_decisive_interval, format_interval, format_p, format_points
 from analysis.stats.methods import METHODS
 from protocol.formats.vocabulary import BYTES_OF
 

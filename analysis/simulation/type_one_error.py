@@ -73,12 +73,7 @@ def _error_where_t_errs(method: str, problems: int, seeds: int, alpha: float, rn
 
 
 def _skewed_error(
-    method: str,
-    problems: int,
-    seeds: int,
-    alpha: float,
-    rng: np.random.Generator,
-    among: Sequence[float] | None = None,
+    method: str, problems: int, seeds: int, alpha: float, rng: np.random.Generator, among: Sequence[float] | None = None
 ) -> TypeOneError:
     """Return the largest two-sided error where many problems gain a step and few lose all. among: discordances."""
     power.check_method(method, problems)
@@ -104,12 +99,7 @@ def errors_by_kind(
 
 
 def worst_margin_error(
-    method: str,
-    problems: int,
-    seeds: int,
-    margin: float,
-    levels: tuple[float, float],
-    rng: np.random.Generator,
+    method: str, problems: int, seeds: int, margin: float, levels: tuple[float, float], rng: np.random.Generator
 ) -> TypeOneError:
     """Return the larger error of the one-sided margin tests if the subject is worse by exactly the margin.
 

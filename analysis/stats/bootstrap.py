@@ -26,12 +26,7 @@ class StudyLimits(NamedTuple):
 
 
 def paired(
-    difference: ArrayLike,
-    *,
-    reps: int = 10_000,
-    level: float = 0.95,
-    null: float = 0.0,
-    rng: np.random.Generator,
+    difference: ArrayLike, *, reps: int = 10_000, level: float = 0.95, null: float = 0.0, rng: np.random.Generator
 ) -> Comparison:
     """Return the mean difference, its interval by resampling whole problems, and the two-sided p of `null`.
 

@@ -125,11 +125,7 @@ def tost_of_studies(counts: NDArray[np.int64], margin: float, alpha: float) -> N
 
 
 def _student(
-    mean: NDArray[np.float64],
-    error: NDArray[np.float64],
-    problems: int,
-    margins: tuple[float, float],
-    alpha: float,
+    mean: NDArray[np.float64], error: NDArray[np.float64], problems: int, margins: tuple[float, float], alpha: float
 ) -> list[NDArray[np.float64]]:
     """Return the fields of `Margins` for one study or for many."""
     freedom = problems - 1

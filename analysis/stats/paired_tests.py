@@ -24,13 +24,7 @@ class Compare(Protocol):
     """
 
     def __call__(
-        self,
-        difference: ArrayLike,
-        *,
-        level: float,
-        draws: int,
-        rng: np.random.Generator,
-        null: float = 0.0,
+        self, difference: ArrayLike, *, level: float, draws: int, rng: np.random.Generator, null: float = 0.0
     ) -> Comparison: ...
 
 
@@ -60,12 +54,7 @@ def auto(difference: ArrayLike, *, level: float = 0.95, null: float = 0.0) -> Co
 
 
 def sign_flip(
-    difference: ArrayLike,
-    *,
-    level: float = 0.95,
-    draws: int = 10_000,
-    rng: np.random.Generator,
-    null: float = 0.0,
+    difference: ArrayLike, *, level: float = 0.95, draws: int = 10_000, rng: np.random.Generator, null: float = 0.0
 ) -> Comparison:
     """Compare by permuting the signs of the problem means minus `null`; exact if all 2^n sign vectors are
     at most `draws`.

@@ -109,13 +109,7 @@ def tost(
         return memory_charge.tost(means[:, None], margin, points, alpha=alpha, method=method, sizes=sizes)
     units = resampling_units(difference, clusters)
     tests = memory_charge.tost(
-        units.values,
-        margin / units.scale,
-        points / units.scale,
-        alpha=alpha,
-        method=method,
-        draws=draws,
-        rng=rng,
+        units.values, margin / units.scale, points / units.scale, alpha=alpha, method=method, draws=draws, rng=rng
     )
     if units.scale == 1:
         return tests
@@ -124,11 +118,7 @@ def tost(
 
 
 def compare_simultaneously(
-    groups: Sequence[Sequence[tuple[ArrayLike, Clusters, float]]],
-    *,
-    level: float,
-    draws: int,
-    rng: np.random.Generator,
+    groups: Sequence[Sequence[tuple[ArrayLike, Clusters, float]]], *, level: float, draws: int, rng: np.random.Generator
 ) -> list[list[Comparison]]:
     """Return `max_t.max_t` of units. groups: difference, clusters and null of each contrast; contrasts of a
     group share their problems and clusters.

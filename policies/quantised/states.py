@@ -82,11 +82,6 @@ class Kivi(Verbatim):
 
 
 STATES: Mapping[str, State] = MappingProxyType(
-    {
-        "verbatim": Verbatim(),
-        **{name: Quantised(name, name) for name in FORMATS},
-        "kivi-4": Kivi(4),
-        "kivi-2": Kivi(2),
-    }
+    {"verbatim": Verbatim(), **{name: Quantised(name, name) for name in FORMATS}, "kivi-4": Kivi(4), "kivi-2": Kivi(2)}
 )
 """A name keeps its meaning, as that of a policy does."""

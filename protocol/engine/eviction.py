@@ -86,12 +86,7 @@ class EvictingBatch:
     """The part of a batch that evicts."""
 
     def __init__(
-        self,
-        model: Model,
-        max_new_tokens: int,
-        first_event: int,
-        marks: frozenset[int],
-        attention: Attention = PADDED,
+        self, model: Model, max_new_tokens: int, first_event: int, marks: frozenset[int], attention: Attention = PADDED
     ) -> None:
         self.model = model
         self.max_new_tokens = max_new_tokens

@@ -229,12 +229,7 @@ class ForwardStep(Step[Member]):
 
 
 def attend_masked(
-    queries: Tensor,
-    keys: Tensor,
-    values: Tensor,
-    mask: Tensor | None,
-    scale: float,
-    sinks: Tensor | None = None,
+    queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None, scale: float, sinks: Tensor | None = None
 ) -> Tensor:
     """Attend from [lane, row, query rows, d] to [lane, row, n, d] with values of `width` dimensions: [...,
     width].

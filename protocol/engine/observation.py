@@ -76,10 +76,7 @@ def attention(
     window = rest.get("sliding_window")
     if kind == FULL and not does_slide(config, window):
         window = None
-    if kind not in (FULL, SLIDING) or window not in (
-        None,
-        layers_of(config).window if kind == SLIDING else None,
-    ):
+    if kind not in (FULL, SLIDING) or window not in (None, layers_of(config).window if kind == SLIDING else None):
         raise BadInput(
             f"layer {index} is of {kind} by the model's configuration and attends to a window of {window}; "
             "choose another model"

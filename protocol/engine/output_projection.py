@@ -16,10 +16,7 @@ from protocol.layers.layer_kinds import head_width, layers_of
 
 
 def measure_output_signals(
-    model: Model,
-    signals: Iterable[Signal],
-    cached: Iterable[tuple[Tensor, Tensor]],
-    filled: Tensor | None = None,
+    model: Model, signals: Iterable[Signal], cached: Iterable[tuple[Tensor, Tensor]], filled: Tensor | None = None
 ) -> dict[Signal, Any]:
     """Measure the signals that read the output projection, as a View stores them.
 

@@ -113,15 +113,7 @@ def fork_lanes(model: Model, request: Request, chunk: int | None, *, all_in_bloc
             new_memory = None
             if lane.policy.cadence.interval is not None:
                 new_memory = lane_memory.begin_memory(
-                    lane.policy,
-                    fed.states,
-                    fed.recent,
-                    event,
-                    len(context),
-                    fed.scale,
-                    prompt,
-                    rotation,
-                    fed.sinks,
+                    lane.policy, fed.states, fed.recent, event, len(context), fed.scale, prompt, rotation, fed.sinks
                 )
         except ValueError as refusal:
             failures[index] = lane_failure(refusal)

@@ -68,12 +68,7 @@ def attend_sliding(
 
 
 def attend_grouped(
-    queries: Tensor,
-    keys: Tensor,
-    values: Tensor,
-    visible: Tensor | None,
-    scale: float,
-    sinks: Tensor | None = None,
+    queries: Tensor, keys: Tensor, values: Tensor, visible: Tensor | None, scale: float, sinks: Tensor | None = None
 ) -> Tensor:
     """Attend from queries [lane, q_head, t, d] to keys and values [lane, kv_head, n, d]: [lane, q_head, t,
     d].

@@ -35,12 +35,7 @@ class Preservation(NamedTuple):
     ] = None
     sinks: Annotated[
         int | str | None,
-        Field(
-            Recency(),
-            "How many of the first slots of each head stay, as `recent`.",
-            "K/10",
-            if_absent="no sinks",
-        ),
+        Field(Recency(), "How many of the first slots of each head stay, as `recent`.", "K/10", if_absent="no sinks"),
     ] = None
 
 

@@ -51,13 +51,7 @@ def summarize_cells(recorded: Iterable[Record]) -> list[dict[str, Any]]:
         groups[cell_key][body["problem"], cell["seed"]] = body
     rows = []
     for (model, task, budget, arm), bodies in sorted(groups.items()):
-        row = {
-            "model": model,
-            "task": task,
-            "budget": budget,
-            "arm": arm,
-            **count_answers(bodies.values()),
-        }
+        row = {"model": model, "task": task, "budget": budget, "arm": arm, **count_answers(bodies.values())}
         if arm.endswith(RERUN_SUFFIX):
             first = groups[model, task, budget, arm.removesuffix(RERUN_SUFFIX)]
             row["discordant"] = sum(first[key]["text"] != body["text"] for key, body in bodies.items())

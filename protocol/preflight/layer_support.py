@@ -95,11 +95,7 @@ def read_layers(planned: PlannedStudy) -> dict[str, Any]:
     for model in planned.protocol.models:
         layers = layers_of(_read_config(planned, model))
         if layers.window is not None:
-            entries[model] = {
-                "evictable": len(layers.evictable),
-                "sliding": layers.sliding,
-                "window": layers.window,
-            }
+            entries[model] = {"evictable": len(layers.evictable), "sliding": layers.sliding, "window": layers.window}
     return entries
 
 

@@ -277,10 +277,7 @@ def _time_wide_batches(
 
 
 def _expected_time(
-    timings: Timings,
-    design: Design,
-    problems: Mapping[tuple[str, str], int],
-    lanes: Mapping[str, int],
+    timings: Timings, design: Design, problems: Mapping[tuple[str, str], int], lanes: Mapping[str, int]
 ) -> ExpectedTime:
     """Return the time of a phase with so many problems that run, by model and task."""
     generation, cells = design.generation, grid.cells(design)

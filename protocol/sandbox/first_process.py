@@ -19,14 +19,7 @@ from typing import Any
 UNREADY = 125
 # Flags of mount(2) and prctl(2), equal on all architectures of Linux.
 BIND, MOVE, RECURSIVE, REMOUNT, READ_ONLY = 4096, 8192, 16384, 32, 1
-MOUNT_FLAGS = {
-    "nosuid": 2,
-    "nodev": 4,
-    "noexec": 8,
-    "noatime": 1024,
-    "nodiratime": 2048,
-    "relatime": 1 << 21,
-}
+MOUNT_FLAGS = {"nosuid": 2, "nodev": 4, "noexec": 8, "noatime": 1024, "nodiratime": 2048, "relatime": 1 << 21}
 DROP_FROM_BOUND, SET_SECUREBITS, NO_NEW_PRIVILEGES = 24, 28, 38
 ROOT_IS_NOBODY = 0b11  # user 0 has no privileges, and this cannot be undone
 CAPABILITIES = 64

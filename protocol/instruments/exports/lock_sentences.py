@@ -103,7 +103,7 @@ def _describe_memory(lock: Mapping[str, Any]) -> list[str]:
         return [
             f"Memory is unequal on purpose. Where the full cache's {memory}, as measured, do not exceed the "
             f"other arm's by more than {tolerance} of them, nothing is saved: that contrast neither confirms "
-            "nor refutes.",
+            "nor refutes."
         ]
     neither = "A contrast without that is neither won nor lost, and rules CONFIRMED out."
     if "gate" not in _content(lock):

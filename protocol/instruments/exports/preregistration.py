@@ -28,21 +28,12 @@ def format_osf(lock: Lock, entries: Sequence[Entry]) -> str:
         else "Registration prior to creation of data"
     )
     pages: dict[str, list[_Part]] = {
-        "Study Information": [
-            ("Title", [_title(lock)]),
-            ("Hypotheses", say.hypothesis(content)),
-        ],
+        "Study Information": [("Title", [_title(lock)]), ("Hypotheses", say.hypothesis(content))],
         "Design Plan": [
             ("Study type", ["Experiment: arms are run on the same problems; no human subjects."]),
-            (
-                "Blinding",
-                ["No blinding is involved in this study. Grading and judging are done by locked programs."],
-            ),
+            ("Blinding", ["No blinding is involved in this study. Grading and judging are done by locked programs."]),
             ("Study design", say.conditions(content)),
-            (
-                "Randomization",
-                ["Nothing is assigned at random: all arms see all problems.", *say.seeds(content)],
-            ),
+            ("Randomization", ["Nothing is assigned at random: all arms see all problems.", *say.seeds(content)]),
         ],
         "Sampling Plan": [
             ("Existing Data", [existing]),
@@ -50,10 +41,7 @@ def format_osf(lock: Lock, entries: Sequence[Entry]) -> str:
             ("Data collection procedures", say.procedure(content)),
             ("Sample size", say.sample(content)),
             ("Sample size rationale", say.power(content)),
-            (
-                "Stopping rule",
-                [say.stopping_rule(content)],
-            ),
+            ("Stopping rule", [say.stopping_rule(content)]),
         ],
         "Variables": [
             ("Manipulated variables", say.manipulated(content)),

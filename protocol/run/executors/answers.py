@@ -143,9 +143,7 @@ def open_keeper(
 
 
 def make_keeper(
-    planned: PlannedStudy,
-    extra_prompts: Mapping[str, str],
-    held_out_problems: HeldOutProblems | UnbuiltProblems | None,
+    planned: PlannedStudy, extra_prompts: Mapping[str, str], held_out_problems: HeldOutProblems | UnbuiltProblems | None
 ) -> AnswerKeeper:
     """Return a keeper in this process."""
     tokenizer_of = cache(lambda model: load_tokenizer(model, planned.home))

@@ -154,12 +154,7 @@ def plan_phase(study: "Study", phase: str) -> "PlannedStudy":
 
 
 def serve_jobs(
-    shared: Spool,
-    worker: str,
-    decode: Decode,
-    status: dict[str, Any],
-    session: str,
-    receiver: Receiver | None = None,
+    shared: Spool, worker: str, decode: Decode, status: dict[str, Any], session: str, receiver: Receiver | None = None
 ) -> None:
     """Run jobs until the driver is done. An error in a job is its result; a folder that cannot be written
     ends this worker, and another worker gets its job. Raises Orphaned without a driver.
