@@ -145,3 +145,13 @@ def test_the_action_refuses_events_that_carry_secrets(tmp_path):
     for event in ("pull_request_target", "workflow_run"):
         assert f"github.event_name == '{event}'" in refusing["if"]
     assert step(refusing["name"], tmp_path).returncode == 2
+
+
+def test_only_packages_that_are_called_from_outside_list_their_names():
+    facades = {"analysis/claims", "policies", "policies/crystal", "splits", "kv_prereg"}
+    facades |= {f"protocol/{room}" for room in ("command", "engine", "grading", "harness", "tasks", "witnesses")}
+    allowed = {f"{facade}/__init__.py" for facade in facades} | {"policies/contract.py"}
+    packages = ("analysis", "figures", "protocol", "policies", "splits", "kv_prereg")
+    modules = [path for package in packages for path in (ROOT / package).rglob("*.py")]
+    listing = {str(path.relative_to(ROOT)) for path in modules if "__all__ = " in path.read_text()}
+    assert listing == allowed
