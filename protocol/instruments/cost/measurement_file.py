@@ -26,6 +26,8 @@ MAX_LINES = 1_000_000  # repetitions of a machine, at 600 bytes each
 
 
 class Point(NamedTuple):
+    """The setting of a measurement. budget: "full" for an arm that never evicts."""
+
     model: str
     prompt_tokens: int
     lanes: int

@@ -17,24 +17,14 @@ from analysis.judgement.untrusted_files import RecordError, read_bytes, refuse_s
 from analysis.stats.paired_ratios import MIN_REPETITIONS, GeometricMean, geometric_mean, paired_ratio
 from protocol.formats.text_tables import format_columns
 from protocol.formats.vocabulary import FULL
+from protocol.instruments.cost.measurement_file import FOLDER, Point
 
-FOLDER = "cost"
 BUSY = 0.5  # load average above the threads of the study that means that something else ran
 PREFILL, DECODE = "prefill", "decode"
 
 
 class NothingMeasured(RecordError):
     """A study without measured time and memory; the message says what to do about it."""
-
-
-class CostPoint(NamedTuple):
-    """The setting of a measurement. budget: "full" for an arm that never evicts."""
-
-    model: str
-    prompt_tokens: int
-    lanes: int
-    arm: str
-    budget: str
 
 
 class CostRow(NamedTuple):
@@ -46,7 +36,7 @@ class CostRow(NamedTuple):
     the same name, from the first repetition that succeeded.
     """
 
-    place: CostPoint
+    place: Point
     slots: int | None
     ended: Mapping[str, int]
     seconds: Mapping[str, GeometricMean] | None
@@ -121,15 +111,15 @@ def read_costs(folder: Path) -> list[MachineCosts]:
 def _summarise_machine(
     name: str, machine: Mapping[str, Any], bodies: Sequence[Any], protocol: Mapping[str, Any]
 ) -> MachineCosts:
-    by_place: dict[CostPoint, dict[int, Any]] = defaultdict(dict)
+    by_place: dict[Point, dict[int, Any]] = defaultdict(dict)
     for body in bodies:
-        by_place[CostPoint(**body["point"])][body["repetition"]] = body
+        by_place[Point(**body["point"])][body["repetition"]] = body
     cost = protocol["cost"]
     order = {arm: point for point, arm in enumerate(cost.get("arms") or protocol["arms"])}
     budgets = [FULL, *map(str, cost.get("budgets") or protocol["budgets"])]
     models = protocol["models"]
 
-    def key(point: CostPoint) -> tuple[int, int, int, int, int]:
+    def key(point: Point) -> tuple[int, int, int, int, int]:
         budget = budgets.index(point.budget)
         return models.index(point.model), point.prompt_tokens, point.lanes, budget, order[point.arm]
 
@@ -164,7 +154,7 @@ def was_busy(body: Mapping[str, Any], machine: Mapping[str, Any]) -> bool:
     return "load" in body and float(body["load"]["before"]) > machine["threads"] + BUSY
 
 
-def _summarise_point(point: CostPoint, by_place: Mapping[CostPoint, Mapping[int, Any]], limit: int | None) -> CostRow:
+def _summarise_point(point: Point, by_place: Mapping[Point, Mapping[int, Any]], limit: int | None) -> CostRow:
     bodies = by_place[point]
     succeeded = {number: body for number, body in bodies.items() if body["state"] == "ok"}
     ended = {
@@ -206,7 +196,7 @@ def _phase_peaks(phase: str, bodies: Any) -> dict[str, int]:
     }
 
 
-def _full_cache_repetitions(point: CostPoint, by_place: Mapping[CostPoint, Mapping[int, Any]]) -> dict[int, Any]:
+def _full_cache_repetitions(point: Point, by_place: Mapping[Point, Mapping[int, Any]]) -> dict[int, Any]:
     """Return the successful repetitions of the full cache at the same setting; none for the full cache
     itself.
     """
@@ -234,12 +224,11 @@ def _paired_ratio(
     if not repetitions:
         return None
     values, others = ([float(runs[number][phase][name]) for number in repetitions] for runs in (arm_runs, other_runs))
-    values, others = ([float(runs[number][phase][name]) for number in repetitions] for runs in (arm_runs, other_runs))
     return paired_ratio(values, others)
 
 
 def _largest_batches(
-    rows: Sequence[CostRow], by_place: Mapping[CostPoint, Mapping[int, Any]], cost: Mapping[str, Any]
+    rows: Sequence[CostRow], by_place: Mapping[Point, Mapping[int, Any]], cost: Mapping[str, Any]
 ) -> Iterator[LargestBatch]:
     groups: dict[tuple[str, int, str, str], list[CostRow]] = defaultdict(list)
     for row in rows:

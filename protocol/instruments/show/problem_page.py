@@ -24,7 +24,7 @@ def write_page(path: Path, problem: ProblemAnswers) -> Path:
 
 def render_page(problem: ProblemAnswers) -> str:
     """Return a whole document that loads nothing and runs no script."""
-    every = _all_answers(problem)
+    every = problem.lanes
     name = problem.reference_name.removeprefix("the ")
     return render(
         "problem.html",
@@ -54,10 +54,6 @@ def _format_outcome(problem: ProblemAnswers) -> str:
     lost, gained, total = len(problem.lost()), len(problem.gained()), len(problem.answers)
     lanes = "lane" if total == 1 else "lanes"
     return f"Graded worse than {problem.reference_name}: {lost} of {total} {lanes}; better: {gained}."
-
-
-def _all_answers(problem: ProblemAnswers) -> list[Answer]:
-    return [*([] if problem.reference is None else [problem.reference]), *problem.answers]
 
 
 def _answers_table(problem: ProblemAnswers) -> Markup:
@@ -127,7 +123,7 @@ def _slots_drawing(answer: Answer, problem: ProblemAnswers) -> dict[str, Any] | 
     """Return the slots over time with those of the reference and the budget; all lanes share the axes."""
     if not answer.held:
         return None
-    every, reference = _all_answers(problem), problem.reference
+    every, reference = problem.lanes, problem.reference
     longest = max(len(each.held) for each in every)
     highest = max(max(each.held) for each in every if each.held)
     lines = [("own", _line_points(answer.held, longest, highest))]

@@ -33,6 +33,7 @@ from statsmodels.genmod.generalized_estimating_equations import GEE
 from analysis.judgement import study_files
 from analysis.stats import correlations
 from analysis.stats.ranks import MIN_PAIRS, spearman
+from protocol.instruments.anatomy.analysis import trace_statistics
 from protocol.instruments.anatomy.analysis.trace_statistics import FEWEST
 from protocol.instruments.anatomy.analysis.traces import Anatomy, Pair
 from protocol.instruments.anatomy.fields import ORACLE
@@ -80,6 +81,56 @@ def collect_answers(anatomy: Anatomy, pair: Pair, reading: str | None = None) ->
             auc[position], right[position] = area[row], float(outcome.correct)
     clusters = tuple(item.cluster for item in traces)
     return Answers(arms, budgets, clusters, retained, auc, right, len(labelled) - len(traces))
+
+
+class PolicyAgreement(NamedTuple):
+    """One arm at one budget of one (model, task), over the traces of both halves in which some token was
+    needed and the arm did not fail.
+
+    kept: mean share of the needed tokens that the arm retained. auc: mean over traces with varying labels, of
+    the retained shares with the labels; .5 if needed tokens are retained as often as others. interval: 95 %,
+    Student over traces or clusters, None for fewer than two. accuracy: of its answers at the cut.
+    """
+
+    model: str
+    task: str
+    budget: str
+    arm: str
+    traces: int
+    kept: float
+    auc: float
+    interval: tuple[float, float] | None
+    accuracy: float
+
+
+def measure_policies(anatomy: Anatomy) -> list[PolicyAgreement]:
+    """Return the agreements in registered order. Raises RecordError for a side file that is missing or
+    damaged.
+    """
+    agreements = []
+    for pair in anatomy.pairs:
+        answers = collect_answers(anatomy, pair)
+        for row, arm in enumerate(answers.arms):
+            for column, budget in enumerate(answers.budgets):
+                right = answers.right[:, row, column]
+                if not np.isfinite(right).any():
+                    continue
+                auc = trace_statistics.aggregate_units(answers.auc[:, row, column][:, None], answers.clusters)
+                means = trace_statistics.means(auc)
+                low, high = (float(end[0]) for end in trace_statistics.t_limits(means, 0.95))
+                agreements.append(
+                    PolicyAgreement(
+                        *pair,
+                        budget,
+                        arm,
+                        int(np.isfinite(right).sum()),
+                        float(np.nanmean(answers.kept[:, row, column])),
+                        float(means.mean[0]),
+                        None if math.isnan(low) else (low, high),
+                        float(np.nanmean(right)),
+                    )
+                )
+    return agreements
 
 
 def fit_over_problems(answers: Answers, draws: int, rng: np.random.Generator) -> dict[str, Any]:

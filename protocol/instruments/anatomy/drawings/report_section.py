@@ -7,8 +7,8 @@ from typing import Any
 from markupsafe import Markup
 
 from figures.report_page.rendering import NO_NUMBER, Cell, NumberCell, decimal_cell, percent_cell, render, table
-from protocol.instruments.anatomy.analysis.policy_agreement import measure_policies
 from protocol.instruments.anatomy.analysis.report_text import SLIP_NOTE, format_slip, name_beyond
+from protocol.instruments.anatomy.analysis.screening import measure_policies
 from protocol.instruments.anatomy.analysis.traces import NothingLabelled
 from protocol.instruments.anatomy.drawings.trace_report import AnatomyReport, read_report, status_lines
 from protocol.instruments.anatomy.fields import HALVES, STATES
@@ -67,8 +67,8 @@ def _agreement_table(traces: AnatomyReport) -> Markup:
             percent_cell(agreement.kept),
             decimal_cell(agreement.auc, 3),
             NumberCell("none", None)
-            if agreement.low is None
-            else NumberCell(f"[{agreement.low:.3f}, {agreement.high:.3f}]", agreement.low),
+            if agreement.interval is None
+            else NumberCell("[{:.3f}, {:.3f}]".format(*agreement.interval), agreement.interval[0]),
             percent_cell(agreement.accuracy),
         ]
         for agreement in measure_policies(traces.anatomy)

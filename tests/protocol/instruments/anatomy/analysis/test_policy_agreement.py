@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import simulated_anatomy
 
-from protocol.instruments.anatomy.analysis import policy_agreement
+from protocol.instruments.anatomy.analysis import screening
 from protocol.instruments.anatomy.analysis.traces import read_anatomy
 
 
@@ -16,7 +16,7 @@ def folder(tmp_path_factory):
 
 
 def agreed(folder):
-    return policy_agreement.measure_policies(read_anatomy(folder))
+    return screening.measure_policies(read_anatomy(folder))
 
 
 def test_what_an_arm_kept_of_needed_tokens_is_a_mean_over_traces_in_which_some_were_needed(folder):
@@ -40,6 +40,6 @@ def test_what_an_arm_kept_of_needed_tokens_is_a_mean_over_traces_in_which_some_w
     assert found.auc == pytest.approx(np.mean(areas), abs=1e-6)
     assert found.accuracy == pytest.approx(np.mean(right))
     error = np.std(areas, ddof=1) / np.sqrt(11)
-    assert (found.low, found.high) == pytest.approx(  # Student's t of 10 degrees at .975
+    assert found.interval == pytest.approx(  # Student's t of 10 degrees at .975
         (np.mean(areas) - 2.228139 * error, np.mean(areas) + 2.228139 * error), abs=1e-6
     )
