@@ -1,6 +1,6 @@
 """The registered methods by name: which fields they need and how texts describe them. Computes nothing.
 
-`paired_tests.COMPARE` compares two arms by each of them.
+`paired_tests.compare` compares two arms by each of them.
 """
 
 from collections import Counter

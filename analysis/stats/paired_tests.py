@@ -1,8 +1,6 @@
 """Tests of a paired difference that are valid with few problems, and the comparison by any method."""
 
-from collections.abc import Callable, Mapping, Sequence
-from types import MappingProxyType
-from typing import Protocol
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -12,20 +10,9 @@ from analysis.stats import bootstrap, cluster_robust, restricted_likelihood
 from analysis.stats.comparison import Comparison
 from analysis.stats.exact_ends import widen_to_exact
 from analysis.stats.interval import compare_constant, problem_means
-from analysis.stats.methods import AS_PUBLISHED, EXACT_BELOW
+from analysis.stats.methods import EXACT_BELOW
 
 BLOCK = 1 << 20  # signs in memory at a time
-
-
-class Compare(Protocol):
-    """A method: compares difference[problem, seed]; methods that draw use `draws` and `rng`.
-
-    null: the null mean difference of p, in points; the interval does not depend on it.
-    """
-
-    def __call__(
-        self, difference: ArrayLike, *, level: float, draws: int, rng: np.random.Generator, null: float = 0.0
-    ) -> Comparison: ...
 
 
 def student_t(difference: ArrayLike, *, level: float = 0.95, null: float = 0.0) -> Comparison:
@@ -144,72 +131,14 @@ def _subset_sums(
     return sums.round(9), totals  # sums of thirds that cancel give exactly zero
 
 
-def _bootstrap(
-    difference: ArrayLike, *, level: float, draws: int, rng: np.random.Generator, null: float = 0.0
+def compare(
+    method: str, difference: ArrayLike, *, level: float, draws: int, rng: np.random.Generator, null: float = 0.0
 ) -> Comparison:
-    comparison = bootstrap.paired(difference, reps=draws, level=level, rng=rng, null=null)
-    return widen_to_exact(comparison, difference, level=level, null=null)
+    """Compare difference[problem, seed] by one of `methods.METHODS`; those that draw use `draws` and `rng`.
 
-
-def _exact_bootstrap(
-    difference: ArrayLike, *, level: float, draws: int, rng: np.random.Generator, null: float = 0.0
-) -> Comparison:
-    comparison = bootstrap.exact(difference, level=level, null=null)
-    if comparison.p > 1 - level:  # with few problems the sign test's bound on p prevents any rejection
-        comparison = comparison._replace(low=min(comparison.low, null), high=max(comparison.high, null))
-    return widen_to_exact(comparison, difference, level=level, null=null)
-
-
-def _student(
-    difference: ArrayLike, *, level: float, draws: int, rng: np.random.Generator, null: float = 0.0
-) -> Comparison:
-    comparison = student_t(difference, level=level, null=null)
-    return widen_to_exact(comparison, difference, level=level, null=null)
-
-
-def _sign_flip(
-    difference: ArrayLike, *, level: float, draws: int, rng: np.random.Generator, null: float = 0.0
-) -> Comparison:
-    comparison = sign_flip(difference, level=level, draws=draws, rng=rng, null=null)
-    return widen_to_exact(comparison, difference, level=level, null=null)
-
-
-def _restricted_likelihood(
-    difference: ArrayLike, *, level: float, draws: int, rng: np.random.Generator, null: float = 0.0
-) -> Comparison:
-    return restricted_likelihood.compare(difference, level=level, null=null)
-
-
-def _auto(
-    difference: ArrayLike, *, level: float, draws: int, rng: np.random.Generator, null: float = 0.0
-) -> Comparison:
-    return widen_to_exact(auto(difference, level=level, null=null), difference, level=level, null=null)
-
-
-def _betting(
-    difference: ArrayLike, *, level: float, draws: int, rng: np.random.Generator, null: float = 0.0
-) -> Comparison:
-    from analysis.stats import betting  # a study that registers it loads it
-
-    return betting.compare(difference, level=level, null=null)
-
-
-# by the names of `methods.METHODS`, with ends from `widen_to_exact`; max-t is for families, and a single contrast uses
-# Student's t, as cr2 does where problems share no cluster
-COMPARE: Mapping[str, Compare] = MappingProxyType(
-    {
-        "bootstrap": _bootstrap,
-        AS_PUBLISHED: _bootstrap,
-        "exact-bootstrap": _exact_bootstrap,
-        "t": _student,
-        "cr2": _student,
-        "restricted-likelihood": _restricted_likelihood,
-        "auto": _auto,
-        "betting": _betting,
-        "sign-flip": _sign_flip,
-        "max-t": _student,
-    }
-)
+    null: the null mean difference of p, in points; the interval does not depend on it.
+    """
+    return compare_at_levels(method, difference, [level], draws=draws, rng=lambda: rng, null=null)[0]
 
 
 def compare_at_levels(
@@ -221,18 +150,36 @@ def compare_at_levels(
     rng: Callable[[], np.random.Generator],
     null: float = 0.0,
 ) -> list[Comparison]:
-    """Return `COMPARE` at several levels; the result at each level is that of a new generator from `rng`, but
-    draws are shared.
+    """Return `compare` at several levels; the result at each level is that of a new generator from `rng`, but draws are
+    shared. Ends are those of `widen_to_exact`, but of methods whose level holds by itself.
     """
     match method:
-        case "bootstrap":
+        case "bootstrap" | "as-published":
             comparisons = bootstrap.paired_at_levels(difference, levels, reps=draws, null=null, rng=rng())
+        case "exact-bootstrap":
+            comparisons = [_exact_bootstrap(difference, level, null) for level in levels]
         case "sign-flip":
             comparisons = sign_flip_at_levels(difference, levels, draws=draws, rng=rng(), null=null)
+        case "auto":
+            comparisons = [auto(difference, level=level, null=null) for level in levels]
+        case "t" | "cr2" | "max-t":  # of one contrast, and of problems that share no cluster
+            comparisons = [student_t(difference, level=level, null=null) for level in levels]
+        case "restricted-likelihood":
+            return [restricted_likelihood.compare(difference, level=level, null=null) for level in levels]
+        case "betting":
+            from analysis.stats import betting  # a study that registers it loads it
+
+            return [betting.compare(difference, level=level, null=null) for level in levels]
         case _:
-            compare = COMPARE[method]
-            return [compare(difference, level=level, draws=draws, rng=rng(), null=null) for level in levels]
+            raise KeyError(method)
     return [
         widen_to_exact(comparison, difference, level=level, null=null)
         for comparison, level in zip(comparisons, levels, strict=True)
     ]
+
+
+def _exact_bootstrap(difference: ArrayLike, level: float, null: float) -> Comparison:
+    comparison = bootstrap.exact(difference, level=level, null=null)
+    if comparison.p > 1 - level:  # with few problems the sign test's bound on p prevents any rejection
+        return comparison._replace(low=min(comparison.low, null), high=max(comparison.high, null))
+    return comparison

@@ -75,7 +75,7 @@ def has_enough_draws(method: str, draws: int, alpha: float, problems: int | None
 def p_values(
     method: str, counts: NDArray[np.int64], draws: int | None, rng: np.random.Generator
 ) -> NDArray[np.float64]:
-    """Return the two-sided p of many simulated studies, [study], as `paired_tests.COMPARE` computes it; for
+    """Return the two-sided p of many simulated studies, [study], as `paired_tests.compare` computes it; for
     max-t that of a single contrast, the sign-flip test; for cr2 that of independent problems, t.
 
     counts: [study, 2k + 1], the number of problems whose difference is -k/k, ..., k/k.

@@ -4,11 +4,12 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from analysis.stats import restricted_likelihood
+from analysis.stats import paired_tests, restricted_likelihood
 from analysis.stats.comparison import Comparison
 from analysis.stats.exact_ends import GAP_TO_NULL, StudyEnds, widen_ends, widen_to_exact
 from analysis.stats.max_t import max_t
-from analysis.stats.paired_tests import COMPARE, student_t
+from analysis.stats.methods import METHODS
+from analysis.stats.paired_tests import student_t
 
 FAMILY, STUDIES = 4, 120
 
@@ -28,11 +29,11 @@ def intervals(method: str, cells: list[np.ndarray], known: dict[int, Comparison]
         return max_t([cells], draws=999, rng=rng)[0]
     for cell in cells:
         if (gains := int(cell[:, 0].sum())) not in known:
-            known[gains] = COMPARE[method](cell, level=1 - 0.05 / FAMILY, draws=999, rng=rng)
+            known[gains] = paired_tests.compare(method, cell, level=1 - 0.05 / FAMILY, draws=999, rng=rng)
     return [known[int(cell[:, 0].sum())] for cell in cells]
 
 
-@pytest.mark.parametrize("method", COMPARE)
+@pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize(
     ("gained", "problems", "seeds"), [(0.02, 201, 3), pytest.param(0.01, 299, 1, marks=pytest.mark.soak)]
 )
@@ -75,7 +76,7 @@ def test_the_null_is_excluded_where_it_was_and_nowhere_else(null):
 def test_an_interval_holds_the_null_where_p_is_one_half():
     """Two problems, all five seeds gained in one and four in the other: no two problems reject anything."""
     difference = np.array([[1, 1, 1, 1, 1], [1, 1, 1, 1, 0]])
-    found = COMPARE["exact-bootstrap"](difference, level=0.95, draws=0, rng=np.random.default_rng(0))
+    found = paired_tests.compare("exact-bootstrap", difference, level=0.95, draws=0, rng=np.random.default_rng(0))
     assert found.p == 0.5
     assert found.low <= 0 <= found.high
 

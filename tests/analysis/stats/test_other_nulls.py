@@ -4,10 +4,11 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from analysis.stats import bootstrap
+from analysis.stats import bootstrap, paired_tests
 from analysis.stats.equivalence import tost
 from analysis.stats.max_t import max_t
-from analysis.stats.paired_tests import COMPARE, sign_flip, student_t
+from analysis.stats.methods import METHODS
+from analysis.stats.paired_tests import sign_flip, student_t
 
 
 def study(problems: int, seed: int, seeds: int = 2) -> np.ndarray:
@@ -15,11 +16,11 @@ def study(problems: int, seed: int, seeds: int = 2) -> np.ndarray:
     return np.random.default_rng(seed).choice([-1.0, 0.0, 1.0], (problems, seeds), p=[0.1, 0.6, 0.3])
 
 
-COUNTING = [name for name in COMPARE if name != "betting"]  # bets have a test of their own: test_betting
+COUNTING = [name for name in METHODS if name != "betting"]  # bets have a test of their own: test_betting
 
 
 def by(method: str, difference: np.ndarray, null: float = 0.0, level: float = 0.95):
-    return COMPARE[method](difference, level=level, draws=4_000, rng=np.random.default_rng(3), null=null)
+    return paired_tests.compare(method, difference, level=level, draws=4_000, rng=np.random.default_rng(3), null=null)
 
 
 @pytest.mark.parametrize("null", [-0.03, 0.0, 0.11])
@@ -28,7 +29,7 @@ def test_student_is_scipys_one_sample_test_of_that_mean(null):
     assert student_t(difference, null=null).p == pytest.approx(stats.ttest_1samp(difference.mean(axis=1), null).pvalue)
 
 
-@pytest.mark.parametrize("method", COMPARE)
+@pytest.mark.parametrize("method", METHODS)
 def test_the_null_moves_p_and_not_the_mean(method):
     difference = study(90, 2)
     zero, high = by(method, difference), by(method, difference, null=0.6)
@@ -38,7 +39,7 @@ def test_the_null_moves_p_and_not_the_mean(method):
     assert by(method, difference, null=round(float(difference.mean()), 12)).p > 0.9
 
 
-@pytest.mark.parametrize("method", [name for name in COMPARE if name != "max-t"])
+@pytest.mark.parametrize("method", [name for name in METHODS if name != "max-t"])
 @pytest.mark.parametrize("end", ["low", "high"])
 def test_p_falls_to_the_level_where_the_null_crosses_the_end_of_the_interval(method, end):
     difference = study(120, 4, seeds=3)

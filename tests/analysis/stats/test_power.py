@@ -3,8 +3,9 @@ import pytest
 from sampled import sampled
 from scipy import stats
 
-from analysis.stats import power
-from analysis.stats.paired_tests import COMPARE, student_t
+from analysis.stats import paired_tests, power
+from analysis.stats.methods import METHODS
+from analysis.stats.paired_tests import student_t
 
 CORRECTED = 0.05 / 6
 
@@ -30,7 +31,7 @@ THREE = [[0, 1, 1, 5, 1, 2, 2], [1, 0, 0, 5, 0, 3, 3], [0, 0, 2, 3, 4, 2, 1], [0
 def test_simulated_p_values_of_exact_methods_are_those_of_the_methods(counts):
     for method in ("t", "sign-flip", "exact-bootstrap"):
         simulated = power.p_values(method, np.array([counts]), 2**12, rng())
-        real = COMPARE[method](differences(counts), level=0.95, draws=2**12, rng=rng())
+        real = paired_tests.compare(method, differences(counts), level=0.95, draws=2**12, rng=rng())
         assert simulated[0] == pytest.approx(real.p, abs=1e-9), method
 
 
@@ -40,7 +41,7 @@ def test_simulated_p_values_of_drawn_methods_have_the_mean_of_the_methods(method
     draws, repeats = 1_000, 60
     simulated = power.p_values(method, np.array([counts] * repeats), draws, rng())
     difference = differences(counts)
-    real = [COMPARE[method](difference, level=0.95, draws=draws, rng=rng(i)).p for i in range(repeats)]
+    real = [paired_tests.compare(method, difference, level=0.95, draws=draws, rng=rng(i)).p for i in range(repeats)]
     noise = np.hypot(np.std(real), np.std(simulated)) / np.sqrt(repeats)
     assert abs(np.mean(simulated) - np.mean(real)) <= 4 * noise + 1e-12
 
@@ -59,7 +60,7 @@ def test_studies_are_answered_in_their_order_and_alike():
     assert t[:3] == pytest.approx([student_t(differences(SMALL[i])).p for i in (3, 0, 3)])
 
 
-@pytest.mark.parametrize("method", sampled([*COMPARE], of=3))
+@pytest.mark.parametrize("method", sampled([*METHODS], of=3))
 def test_more_problems_find_smaller_effects(method):
     found = [power.minimal_detectable_effect(n, 0.05, method=method, rng=rng()) for n in (60, 120, 240, 480)]
     assert found == sorted(found, reverse=True)
