@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from protocol.evidence.invariants.invariant import Invariant, Violations
+from protocol.evidence.invariants.invariant import Violations, declare_invariant
 from protocol.evidence.invariants.planned_lanes import Plan
 from protocol.evidence.invariants.recorded_lanes import Lane, Unit, group_by_problem
 
@@ -20,7 +20,11 @@ class LaneStay(NamedTuple):
     left: int
 
 
+@declare_invariant("one prompt", "problem", "prompt", "prompt_tokens", "problem")
 def check_prompts(plan: Plan, unit: Unit) -> Violations:
+    """Lanes of a problem have one prompt where the lock says that their arms ask the same beside it, whatever arm,
+    budget and seed, and different ones where they do not.
+    """
     for lanes in group_by_problem(unit):
         firsts: dict[str, Lane] = {}
         for lane in lanes:
@@ -34,7 +38,11 @@ def check_prompts(plan: Plan, unit: Unit) -> Violations:
                 yield lane, "prompt is that of a lane of the problem that is asked something else"
 
 
+@declare_invariant("one question", "problem", "trajectory.held")
 def check_query(plan: Plan, unit: Unit) -> Violations:
+    """A question outside adds the same tokens to every lane of its problem that is asked the same beside it, at least
+    one.
+    """
     if not plan.tasks[unit.plan.task].query_outside:
         return
     for lanes in group_by_problem(unit):
@@ -48,7 +56,9 @@ def check_query(plan: Plan, unit: Unit) -> Violations:
                     )
 
 
+@declare_invariant("one prefill", "problem", "costs.prefill_seconds", "costs.attempt")
 def check_prefill_seconds(plan: Plan, unit: Unit) -> Violations:
+    """All lanes of a problem that one attempt recorded have, by prompt, the seconds of one prefill."""
     for lanes in group_by_problem(unit):
         seconds: dict[tuple[int, str], str] = {}
         for lane in lanes:
@@ -58,7 +68,12 @@ def check_prefill_seconds(plan: Plan, unit: Unit) -> Violations:
                     yield lane, f"costs.prefill_seconds is {lane_seconds}, {expected} in another lane of the problem"
 
 
+@declare_invariant("company", "batch", "batch.problems", "batch.lanes", "state")
 def check_batch(plan: Plan, unit: Unit) -> Violations:
+    """Who decoded together follows from the lock: so many problems in their order, without the excluded ones, and as
+    many lanes at once as it allows. Some records of version 1 do not say it, nor do those of the native kernel, whose
+    numbers do not depend on it.
+    """
     if not plan.depends_on_batches:
         yield from (
             (lane, "batch is there, and no number depends on it or the lock is older")
@@ -82,14 +97,19 @@ def check_batch(plan: Plan, unit: Unit) -> Violations:
             yield lane, f"batch.lanes is {batch['lanes']}, its unit and the lock give {max_lanes}"
 
 
+@declare_invariant("joined", "batch", "batch.joined", "trajectory.held", "batch.lanes")
 def check_joined(plan: Plan, unit: Unit) -> Violations:
+    """When a lane joined follows from how long those before it stayed: places are given in the order of the lanes, and
+    one that stops leaves its place to the next. Not asked of a batch in which a lane failed.
+    """
     for lane, stay in _simulate_batch(plan, unit):
         if (recorded := lane.body["batch"].get("joined")) != stay.joined:
             yield lane, f"batch.joined is {recorded}; by how long the lanes before it stayed, {stay.joined}"
 
 
+@declare_invariant("clocks", "batch", "costs.decode_seconds", "batch.joined")
 def check_decode_seconds(plan: Plan, unit: Unit) -> Violations:
-    """A lane that joined before another and left after it took as long or longer."""
+    """A lane that joined its batch before another and left it after that one decoded as long or longer."""
     stays = sorted(_simulate_batch(plan, unit), key=lambda lane_stay: lane_stay[1])
     left: list[int] = []  # of lanes that joined before, ascending, with their seconds, ascending too:
     seconds: list[float] = []  # a lane that left earlier and took longer adds no constraint
@@ -110,7 +130,11 @@ def check_decode_seconds(plan: Plan, unit: Unit) -> Violations:
         waiting.append((stay.left, lane_seconds))
 
 
+@declare_invariant("side file", "batch", "trajectory", "trajectory.held", "trajectory.allocated")
 def check_side_file(plan: Plan, unit: Unit) -> Violations:
+    """The side file of a batch holds the different trajectories of its lanes, once each and in the order of the lines,
+    and no other.
+    """
     if not unit.is_complete or unit.side_trajectories is None:
         return
     positions = dict.fromkeys(
@@ -198,60 +222,11 @@ def _insert_lane(left: list[int], seconds: list[float], end: int, lane_seconds: 
 
 
 INVARIANTS = (
-    Invariant(
-        "one prompt",
-        "Lanes of a problem have one prompt where the lock says that their arms ask the same beside it, "
-        "whatever arm, budget and seed, and different ones where they do not.",
-        ("prompt", "prompt_tokens", "problem"),
-        "problem",
-        check_prompts,
-    ),
-    Invariant(
-        "one question",
-        "A question outside adds the same tokens to every lane of its problem that is asked the same beside "
-        "it, at least one.",
-        ("trajectory.held",),
-        "problem",
-        check_query,
-    ),
-    Invariant(
-        "one prefill",
-        "All lanes of a problem that one attempt recorded have, by prompt, the seconds of one prefill.",
-        ("costs.prefill_seconds", "costs.attempt"),
-        "problem",
-        check_prefill_seconds,
-    ),
-    Invariant(
-        "company",
-        "Who decoded together follows from the lock: so many problems in their order, without the excluded "
-        "ones, and as many lanes at once as it allows. Some records of version 1 do not say it, nor do those of the "
-        "native kernel, whose numbers do not depend on it.",
-        ("batch.problems", "batch.lanes", "state"),
-        "batch",
-        check_batch,
-    ),
-    Invariant(
-        "joined",
-        "When a lane joined follows from how long those before it stayed: places are given in the order of "
-        "the lanes, and one that stops leaves its place to the next. Not asked of a batch in which a lane "
-        "failed.",
-        ("batch.joined", "trajectory.held", "batch.lanes"),
-        "batch",
-        check_joined,
-    ),
-    Invariant(
-        "clocks",
-        "A lane that joined its batch before another and left it after that one decoded as long or longer.",
-        ("costs.decode_seconds", "batch.joined"),
-        "batch",
-        check_decode_seconds,
-    ),
-    Invariant(
-        "side file",
-        "The side file of a batch holds the different trajectories of its lanes, once each and in the order "
-        "of the lines, and no other.",
-        ("trajectory", "trajectory.held", "trajectory.allocated"),
-        "batch",
-        check_side_file,
-    ),
+    check_prompts,
+    check_query,
+    check_prefill_seconds,
+    check_batch,
+    check_joined,
+    check_decode_seconds,
+    check_side_file,
 )

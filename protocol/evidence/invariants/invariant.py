@@ -28,6 +28,13 @@ class Invariant(NamedTuple):
     remedy: str = ""
 
 
+def declare_invariant(
+    name: str, scope: str, *fields: str, remedy: str = ""
+) -> Callable[[Callable[..., str | Violations]], Invariant]:
+    """Return a decorator that makes an invariant of its check, whose docstring is the sentence."""
+    return lambda check: Invariant(name, " ".join((check.__doc__ or "").split()), fields, scope, check, remedy)
+
+
 class Subject(NamedTuple):
     """What invariants of a scope are checked on. places: the lanes or lines that a message is about."""
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from decimal import Decimal
 
-from protocol.evidence.invariants.invariant import Invariant
+from protocol.evidence.invariants.invariant import declare_invariant
 from protocol.evidence.invariants.planned_lanes import QUANTUM, ArmSlots, Plan
 from protocol.evidence.invariants.recorded_lanes import Lane, SlotBounds
 
@@ -28,7 +28,11 @@ def narrow_slot_bounds(plan: Plan, lanes: Sequence[Lane], earlier: SlotBounds | 
     return bounds
 
 
+@declare_invariant("moments", "trajectory", "trajectory.held", "trajectory.allocated", "tokens", "stop")
 def check_moments(plan: Plan, lane: Lane, slot_bounds: SlotBounds) -> str:
+    """A trajectory has one entry for the first event, one for a question outside and one for each new token that was
+    fed: all of `tokens`, but for the last one where `stop` is "length".
+    """
     count, expected = len(lane.trajectory.slots), 1 + lane.query_outside + lane.fed_tokens
     if count == expected:
         return ""
@@ -36,7 +40,9 @@ def check_moments(plan: Plan, lane: Lane, slot_bounds: SlotBounds) -> str:
     return f"trajectory.held has {count} moments, {ending} have {expected}"
 
 
+@declare_invariant("heads", "trajectory", "trajectory.heads", "cell.model")
 def check_heads(plan: Plan, lane: Lane, slot_bounds: SlotBounds) -> str:
+    """`heads` is the same in all trajectories of a model, and what `slot_bytes` of the lock says, if it has that."""
     lane_heads, arm_slots = lane.trajectory.heads, _arm_slots(plan, lane)
     if arm_slots is not None and lane_heads != arm_slots.heads:
         return f"trajectory.heads is {lane_heads}, the lock's {arm_slots.heads}"
@@ -47,7 +53,16 @@ def check_heads(plan: Plan, lane: Lane, slot_bounds: SlotBounds) -> str:
     )
 
 
+@declare_invariant(
+    "summary",
+    "trajectory",
+    *(f"cache.{name}" for name in ("mean", "peak", "prefill_end", "mean_bytes", "peak_bytes")),
+    "trajectory.held",
+    "trajectory.allocated",
+    "trajectory.heads",
+)
 def check_summary(plan: Plan, lane: Lane, slot_bounds: SlotBounds) -> str:
+    """`cache` is what the trajectory gives: means, peaks and the first entry."""
     slots, allocated, heads = lane.trajectory
     expected = {
         "mean": _format_mean(sum(slots), len(slots) * heads),
@@ -61,7 +76,12 @@ def check_summary(plan: Plan, lane: Lane, slot_bounds: SlotBounds) -> str:
     return next(messages, "")
 
 
+@declare_invariant("growth", "trajectory", "cache.events", "trajectory.held", "prompt_tokens", "cell.budget")
 def check_growth(plan: Plan, lane: Lane, slot_bounds: SlotBounds) -> str:
+    """Slots held follow from the events: the prompt fills its tokens in every head, the first event is at step 0, each
+    forward adds one slot a head and token, and an event finds what is held and leaves what it says. A lane has no event
+    if and only if its budget is full.
+    """
     slots, _, heads = lane.trajectory
     prompt = heads * lane.body["prompt_tokens"]
     if lane.is_full != (not lane.events):
@@ -89,7 +109,12 @@ def check_growth(plan: Plan, lane: Lane, slot_bounds: SlotBounds) -> str:
     return f"trajectory.held is {_value_at(slots, moment)} at moment {moment}, not {_value_at(expected, moment)}"
 
 
+@declare_invariant("cadence", "trajectory", "cache.events", "cell.arm", "thought")
 def check_schedule(plan: Plan, lane: Lane, slot_bounds: SlotBounds) -> str:
+    """Events while decoding fire at the steps that the lock's interval gives for what is held, not before its
+    first_event, and at no other; none from the mark on that ended the thinking. Only this last is asked where the arm's
+    cadence is not a plain one.
+    """
     late_steps = [step for step, *_ in lane.events[1:] if lane.thinking_end is not None and step >= lane.thinking_end]
     if late_steps:
         return f"cache.events has one at step {late_steps[0]}; its thinking ended at step {lane.thinking_end}"
@@ -104,7 +129,11 @@ def check_schedule(plan: Plan, lane: Lane, slot_bounds: SlotBounds) -> str:
     return f"cache.events[{index + 1}] is at step {_value_at(steps, index)}, due at {_value_at(expected, index)}"
 
 
+@declare_invariant("granted", "trajectory", "cache.granted", "cache.events", "slots")
 def check_grants(plan: Plan, lane: Lane, slot_bounds: SlotBounds) -> str:
+    """Each event has its grant, which is the budget in `slots` where the arm's cadence is a plain one. Some records of
+    version 1 have none.
+    """
     grants = lane.cache.get("granted")
     if grants is None:
         return "cache.granted is missing" if plan.has_grants else ""
@@ -115,7 +144,12 @@ def check_grants(plan: Plan, lane: Lane, slot_bounds: SlotBounds) -> str:
     return ""
 
 
+@declare_invariant("left", "trajectory", "cache.events", "cache.granted", "slots")
 def check_remaining(plan: Plan, lane: Lane, slot_bounds: SlotBounds) -> str:
+    """An event that finds no more than its grant in every head leaves all; else it leaves no more than the grant, and
+    all of that where the arm's selection uses all of it. Where the arm's routing takes the budget as a bound, it may
+    leave less. A press leaves some of what there is, more or less than that.
+    """
     heads, arm, slots = lane.trajectory.heads, lane.arm, lane.body["slots"] or 0
     grants = lane.cache.get("granted", [slots] * len(lane.events) if arm.is_plain else [])
     for (step, slots_before, slots_after), grant in zip(lane.events, grants, strict=False):
@@ -135,7 +169,16 @@ def check_remaining(plan: Plan, lane: Lane, slot_bounds: SlotBounds) -> str:
     return ""
 
 
+@declare_invariant(
+    "room", "trajectory", "trajectory.allocated", "cache.mean_bytes", "cache.peak_bytes", "thought", "cell.arm"
+)
 def check_allocation(plan: Plan, lane: Lane, slot_bounds: SlotBounds) -> str:
+    """Bytes allocated change at events alone and at the mark that ends the thinking. Without `window_bytes` they are
+    whole slots of one size a model, and those of the slots held, of the tokens to come before the next event, or from
+    the mark on before the end, and of fewer than 16 slots of rounding a head. The full cache tells the size; where none
+    ran, one size fits all lanes. Where the lock has `slot_bytes`, it says the size, for each arm, and the rounding is
+    to the bytes of 16 slots as computed; where it gives bytes of the latest slots, every head has these too.
+    """
     if (arm_slots := _arm_slots(plan, lane)) is not None:
         slot_bounds = slot_bounds._replace(min_bytes=arm_slots.stored_bytes, max_bytes=arm_slots.stored_bytes)
     recent_bytes = 0 if arm_slots is None else lane.trajectory.heads * arm_slots.recent_bytes
@@ -153,7 +196,12 @@ def check_allocation(plan: Plan, lane: Lane, slot_bounds: SlotBounds) -> str:
     return ""
 
 
+@declare_invariant("windows", "trajectory", "cache.window_bytes", "cell.model", "prompt_tokens")
 def check_windows(plan: Plan, lane: Lane, slot_bounds: SlotBounds) -> str:
+    """`window_bytes` is there where the lock has `layers` of the model, and only there. It is, in each sliding layer
+    and KV head, as many slots as the lane may see tokens, rounded up to a multiple of 16, but no more than the window,
+    each of the bytes of a slot as computed.
+    """
     model, size = lane.body["cell"]["model"], lane.cache.get("window_bytes", 0)
     if (window_layers := plan.window_layers.get(model)) is None:
         return f"cache.window_bytes is {size}, and no layer of {model} has a window" if size else ""
@@ -168,7 +216,11 @@ def check_windows(plan: Plan, lane: Lane, slot_bounds: SlotBounds) -> str:
     return f"cache.window_bytes is {size}; the windows of {model} are {slots} slots of {sizes} bytes"
 
 
+@declare_invariant("carried", "trajectory", "cache.state_bytes", "cache.events")
 def check_state_bytes(plan: Plan, lane: Lane, slot_bounds: SlotBounds) -> str:
+    """`state_bytes` is 0 where no event can fire while decoding, but for the slots of the other caches that an arm
+    parks whose lock says so; else it holds the positions of the slots.
+    """
     interval, size = 0 if lane.is_full else lane.arm.interval, lane.cache["state_bytes"]
     min_size = POSITION_BYTES * max((slots_after for _, _, slots_after in lane.events), default=0)
     _, slots_before, slots_after = lane.events[0] if lane.events else (0, 0, 0)
@@ -297,96 +349,14 @@ def _value_at(values: Sequence[int], index: int) -> int | str:
 
 
 INVARIANTS = (
-    Invariant(
-        "moments",
-        "A trajectory has one entry for the first event, one for a question outside and one for each new "
-        'token that was fed: all of `tokens`, but for the last one where `stop` is "length".',
-        ("trajectory.held", "trajectory.allocated", "tokens", "stop"),
-        "trajectory",
-        check_moments,
-    ),
-    Invariant(
-        "heads",
-        "`heads` is the same in all trajectories of a model, and what `slot_bytes` of the lock says, if it has that.",
-        ("trajectory.heads", "cell.model"),
-        "trajectory",
-        check_heads,
-    ),
-    Invariant(
-        "summary",
-        "`cache` is what the trajectory gives: means, peaks and the first entry.",
-        (
-            *(f"cache.{name}" for name in ("mean", "peak", "prefill_end", "mean_bytes", "peak_bytes")),
-            "trajectory.held",
-            "trajectory.allocated",
-            "trajectory.heads",
-        ),
-        "trajectory",
-        check_summary,
-    ),
-    Invariant(
-        "growth",
-        "Slots held follow from the events: the prompt fills its tokens in every head, the first event is "
-        "at step 0, each forward adds one slot a head and token, and an event finds what is held and leaves "
-        "what it says. A lane has no event if and only if its budget is full.",
-        ("cache.events", "trajectory.held", "prompt_tokens", "cell.budget"),
-        "trajectory",
-        check_growth,
-    ),
-    Invariant(
-        "cadence",
-        "Events while decoding fire at the steps that the lock's interval gives for what is held, not "
-        "before its first_event, and at no other; none from the mark on that ended the thinking. Only this "
-        "last is asked where the arm's cadence is not a plain one.",
-        ("cache.events", "cell.arm", "thought"),
-        "trajectory",
-        check_schedule,
-    ),
-    Invariant(
-        "granted",
-        "Each event has its grant, which is the budget in `slots` where the arm's cadence is a plain one. "
-        "Some records of version 1 have none.",
-        ("cache.granted", "cache.events", "slots"),
-        "trajectory",
-        check_grants,
-    ),
-    Invariant(
-        "left",
-        "An event that finds no more than its grant in every head leaves all; else it leaves no more than "
-        "the grant, and all of that where the arm's selection uses all of it. Where the arm's routing takes "
-        "the budget as a bound, it may leave less. A press leaves some of what there is, more or less than "
-        "that.",
-        ("cache.events", "cache.granted", "slots"),
-        "trajectory",
-        check_remaining,
-    ),
-    Invariant(
-        "room",
-        "Bytes allocated change at events alone and at the mark that ends the thinking. Without "
-        "`window_bytes` they are whole slots of one size a model, and those of the slots held, of the tokens "
-        "to come before the next event, or from the mark on before the end, and of fewer than 16 slots of "
-        "rounding a head. The full cache tells the size; where none ran, one size fits all lanes. Where the "
-        "lock has `slot_bytes`, it says the size, for each arm, and the rounding is to the bytes of 16 slots "
-        "as computed; where it gives bytes of the latest slots, every head has these too.",
-        ("trajectory.allocated", "cache.mean_bytes", "cache.peak_bytes", "thought", "cell.arm"),
-        "trajectory",
-        check_allocation,
-    ),
-    Invariant(
-        "windows",
-        "`window_bytes` is there where the lock has `layers` of the model, and only there. It is, in each "
-        "sliding layer and KV head, as many slots as the lane may see tokens, rounded up to a multiple of "
-        "16, but no more than the window, each of the bytes of a slot as computed.",
-        ("cache.window_bytes", "cell.model", "prompt_tokens"),
-        "trajectory",
-        check_windows,
-    ),
-    Invariant(
-        "carried",
-        "`state_bytes` is 0 where no event can fire while decoding, but for the slots of the other caches "
-        "that an arm parks whose lock says so; else it holds the positions of the slots.",
-        ("cache.state_bytes", "cache.events"),
-        "trajectory",
-        check_state_bytes,
-    ),
+    check_moments,
+    check_heads,
+    check_summary,
+    check_growth,
+    check_schedule,
+    check_grants,
+    check_remaining,
+    check_allocation,
+    check_windows,
+    check_state_bytes,
 )

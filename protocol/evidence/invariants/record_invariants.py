@@ -1,12 +1,14 @@
 """Invariants within one record: its state, budget, text and costs."""
 
-from protocol.evidence.invariants.invariant import Invariant
+from protocol.evidence.invariants.invariant import declare_invariant
 from protocol.evidence.invariants.planned_lanes import Plan, budget_slots
 from protocol.evidence.invariants.recorded_lanes import Lane, SlotBounds
 from protocol.evidence.invariants.vocabulary import BOXED, THINK
 
 
+@declare_invariant("registration", "record", "registration", "phase")
 def check_lock(plan: Plan, lane: Lane, slot_bounds: SlotBounds) -> str:
+    """A record names the lock of its folder and the phase whose folder it lies in."""
     if lane.body["registration"] != plan.registration:
         return f"registration is {lane.body['registration']}, the lock's digest {plan.registration}"
     if lane.body["phase"] != plan.phase:
@@ -14,7 +16,12 @@ def check_lock(plan: Plan, lane: Lane, slot_bounds: SlotBounds) -> str:
     return ""
 
 
+@declare_invariant("budget", "record", "cell.budget", "slots", "prompt_tokens")
 def check_budget(plan: Plan, lane: Lane, slot_bounds: SlotBounds) -> str:
+    """`slots` is what the budget gives: null for "full", a whole number as it is, of a share of `prompt_tokens` the
+    least whole number that is not below it, of a share of the full cache's use what the lock says for the model and
+    task, in bytes what it says for the model and arm.
+    """
     recorded_slots, expected_slots = (
         lane.body["slots"],
         budget_slots(plan, lane.body["cell"], lane.body["prompt_tokens"]),
@@ -22,7 +29,11 @@ def check_budget(plan: Plan, lane: Lane, slot_bounds: SlotBounds) -> str:
     return "" if recorded_slots == expected_slots else f"slots is {recorded_slots}, its budget gives {expected_slots}"
 
 
+@declare_invariant("exclusion", "record", "state", "reason", "prompt_tokens")
 def check_exclusion(plan: Plan, lane: Lane, slot_bounds: SlotBounds) -> str:
+    """A lane is excluded where its prompt has more tokens than the lock allows, and nowhere else; the reason says
+    so.
+    """
     tokens, state = lane.body["prompt_tokens"], lane.body["state"]
     is_too_long = plan.max_prompt_tokens is not None and tokens > plan.max_prompt_tokens
     if is_too_long != (state == "excluded"):
@@ -32,7 +43,11 @@ def check_exclusion(plan: Plan, lane: Lane, slot_bounds: SlotBounds) -> str:
     return ""
 
 
+@declare_invariant("state", "record", "state", "trajectory", "text", "tokens", "answer", "grade_reason")
 def check_state(plan: Plan, lane: Lane, slot_bounds: SlotBounds) -> str:
+    """A lane has a trajectory if and only if it ended well; else it has no text, tokens, answer or reason of a
+    grade.
+    """
     body, has_ended_well = lane.body, lane.body["state"] == "ok"
     if (body["trajectory"] is not None) != has_ended_well:
         return f"trajectory is {body['trajectory']} in the state {body['state']!r}"
@@ -42,7 +57,9 @@ def check_state(plan: Plan, lane: Lane, slot_bounds: SlotBounds) -> str:
     return next((f"{name} is {body[name]!r} in the state {body['state']!r}" for name in filled_fields), "")
 
 
+@declare_invariant("stop", "record", "stop", "tokens", "cell.task")
 def check_stop(plan: Plan, lane: Lane, slot_bounds: SlotBounds) -> str:
+    """`stop` is "length" if and only if `tokens` is all that the task allows; it is never more."""
     tokens, stop = lane.body["tokens"], lane.body["stop"]
     max_tokens = plan.tasks[lane.body["cell"]["task"]].max_new_tokens
     if stop is None or (tokens <= max_tokens and (tokens == max_tokens) == (stop == "length")):
@@ -50,7 +67,11 @@ def check_stop(plan: Plan, lane: Lane, slot_bounds: SlotBounds) -> str:
     return f"stop is {stop!r} after {tokens} tokens, of which the task allows {max_tokens}"
 
 
+@declare_invariant("text", "record", "text", "tokens")
 def check_text(plan: Plan, lane: Lane, slot_bounds: SlotBounds) -> str:
+    """No tokens give no text. Of a model whose tokenizer is locked in the bundle, a text has as many words as `tokens`
+    (where tokens are words), else no more characters than so many of its longest piece.
+    """
     text, tokens = lane.body["text"], lane.body["tokens"]
     vocabulary = plan.vocabularies.get(lane.body["cell"]["model"])
     if not tokens:
@@ -65,7 +86,12 @@ def check_text(plan: Plan, lane: Lane, slot_bounds: SlotBounds) -> str:
     return ""
 
 
+@declare_invariant("thought", "record", "thought", "tokens", "text")
 def check_thinking(plan: Plan, lane: Lane, slot_bounds: SlotBounds) -> str:
+    """Where `generation.think_only` is locked, and nowhere else, a lane that ended well says how much of it was
+    thinking: no more than `tokens`, and nothing without a mark in `text`. Of a model whose locked tokens are words, it
+    is the place of the first mark.
+    """
     body = lane.body
     if ("thought" in body) != (plan.think_only and body["state"] == "ok"):
         presence = "is there" if "thought" in body else "is missing"
@@ -87,13 +113,22 @@ def check_thinking(plan: Plan, lane: Lane, slot_bounds: SlotBounds) -> str:
     return ""
 
 
+@declare_invariant("no answer", "record", "grade", "answer")
 def check_no_answer(plan: Plan, lane: Lane, slot_bounds: SlotBounds) -> str:
+    """The grade "no answer" goes with the answer null."""
     if lane.body["grade"] == "no answer" and lane.body["answer"] is not None:
         return f"grade is 'no answer', answer is {lane.body['answer']!r}"
     return ""
 
 
+@declare_invariant(
+    "costs", "record", "costs.prefill_seconds", "costs.decode_seconds", "costs.lanes", "costs.device", "state"
+)
 def check_costs(plan: Plan, lane: Lane, slot_bounds: SlotBounds) -> str:
+    """A lane that was prefilled has the seconds of it, one that ended well those of decoding; `lanes` is there in some
+    records of version 1 alone, and is then every cell of the problem. A lane runs on the processor if and only if the
+    lock registers it.
+    """
     state, costs = lane.body["state"], lane.costs
     if not plan.has_batches and state != "ok":
         return ""  # older records of such lanes differ between versions
@@ -112,73 +147,13 @@ def check_costs(plan: Plan, lane: Lane, slot_bounds: SlotBounds) -> str:
 
 
 INVARIANTS = (
-    Invariant(
-        "registration",
-        "A record names the lock of its folder and the phase whose folder it lies in.",
-        ("registration", "phase"),
-        "record",
-        check_lock,
-    ),
-    Invariant(
-        "budget",
-        '`slots` is what the budget gives: null for "full", a whole number as it is, of a share of '
-        "`prompt_tokens` the least whole number that is not below it, of a share of the full cache's use "
-        "what the lock says for the model and task, in bytes what it says for the model and arm.",
-        ("cell.budget", "slots", "prompt_tokens"),
-        "record",
-        check_budget,
-    ),
-    Invariant(
-        "exclusion",
-        "A lane is excluded where its prompt has more tokens than the lock allows, and nowhere else; the "
-        "reason says so.",
-        ("state", "reason", "prompt_tokens"),
-        "record",
-        check_exclusion,
-    ),
-    Invariant(
-        "state",
-        "A lane has a trajectory if and only if it ended well; else it has no text, tokens, answer or "
-        "reason of a grade.",
-        ("state", "trajectory", "text", "tokens", "answer", "grade_reason"),
-        "record",
-        check_state,
-    ),
-    Invariant(
-        "stop",
-        '`stop` is "length" if and only if `tokens` is all that the task allows; it is never more.',
-        ("stop", "tokens", "cell.task"),
-        "record",
-        check_stop,
-    ),
-    Invariant(
-        "text",
-        "No tokens give no text. Of a model whose tokenizer is locked in the bundle, a text has as many "
-        "words as `tokens` (where tokens are words), else no more characters than so many of its longest "
-        "piece.",
-        ("text", "tokens"),
-        "record",
-        check_text,
-    ),
-    Invariant(
-        "thought",
-        "Where `generation.think_only` is locked, and nowhere else, a lane that ended well says how much of "
-        "it was thinking: no more than `tokens`, and nothing without a mark in `text`. Of a model whose "
-        "locked tokens are words, it is the place of the first mark.",
-        ("thought", "tokens", "text"),
-        "record",
-        check_thinking,
-    ),
-    Invariant(
-        "no answer", 'The grade "no answer" goes with the answer null.', ("grade", "answer"), "record", check_no_answer
-    ),
-    Invariant(
-        "costs",
-        "A lane that was prefilled has the seconds of it, one that ended well those of decoding; `lanes` is "
-        "there in some records of version 1 alone, and is then every cell of the problem. A "
-        "lane runs on the processor if and only if the lock registers it.",
-        ("costs.prefill_seconds", "costs.decode_seconds", "costs.lanes", "costs.device", "state"),
-        "record",
-        check_costs,
-    ),
+    check_lock,
+    check_budget,
+    check_exclusion,
+    check_state,
+    check_stop,
+    check_text,
+    check_thinking,
+    check_no_answer,
+    check_costs,
 )

@@ -5,18 +5,24 @@ from collections import defaultdict
 from collections.abc import Iterator
 from decimal import Decimal
 
-from protocol.evidence.invariants.invariant import Invariant, Violations
+from protocol.evidence.invariants.invariant import Violations, declare_invariant
 from protocol.evidence.invariants.recorded_lanes import VERSION_FIELDS, LaneSummary, Phase
 
 MIN_UNSURE = 30  # incorrect answers in which two seeds agree: more than chance or a very confident model gives
 REPLAY = "kv-prereg audit FOLDER --replay decodes lanes again"
 
 
+@declare_invariant("lanes", "study", "cell.model", "cell.task", "cell.budget", "cell.arm", "cell.seed", "problem")
 def check_registered(phase: Phase) -> Violations:
+    """Every record is of a registered lane: a cell of the grid, or of the probe, and a problem of its split."""
     yield from ((lane, "has a record and is not registered") for lane in phase.unregistered)
 
 
+@declare_invariant("order", "study", "cell.model", "cell.task", "cell.budget", "cell.arm", "cell.seed", "problem")
 def check_order(phase: Phase) -> Violations:
+    """The lines stand in the order in which lanes run: models and tasks as registered, problems sorted, cells as in the
+    grid; none is left out before a later one.
+    """
     for number, shard in enumerate(phase.shards):
         last_position = (-1, -1, -1)
         for line, lane in enumerate(shard, start=1):
@@ -35,7 +41,9 @@ def check_order(phase: Phase) -> Violations:
                 break
 
 
+@declare_invariant("attempts", "study", "costs.attempt")
 def check_attempts(phase: Phase) -> Violations:
+    """The attempt of a line is never before that of the line before."""
     for shard in phase.shards:
         last_attempt = 1
         for lane in shard:
@@ -44,8 +52,9 @@ def check_attempts(phase: Phase) -> Violations:
             last_attempt = max(last_attempt, attempt)
 
 
+@declare_invariant("form", "study", "cache.granted", "trajectory", "grade_second")
 def check_form(phase: Phase) -> Violations:
-    """All records of a task have the same optional fields, namely those of one version of the protocol."""
+    """All records of a task have the fields of one version: grants, places in side files, second grades."""
     tasks: dict[str, list[LaneSummary]] = defaultdict(list)
     for shard in phase.shards:
         for lane in shard:
@@ -63,7 +72,11 @@ def check_form(phase: Phase) -> Violations:
                 yield from ((lane, message) for lane in minority)
 
 
+@declare_invariant(
+    "own prompts", "study", "prompt", "problem", remedy="a task may ask the same twice: compare the two problems"
+)
 def check_distinct_prompts(phase: Phase) -> Violations:
+    """Two problems of a task have different prompts."""
     problems: dict[tuple[str, str, str], str] = {}
     for unit in phase.units:
         for lane in unit:
@@ -74,10 +87,9 @@ def check_distinct_prompts(phase: Phase) -> Violations:
                 break
 
 
+@declare_invariant("own draws", "study", "text", "cell.seed", remedy=f"a model may be that sure of itself: {REPLAY}")
 def check_distinct_samples(phase: Phase) -> Violations:
-    """Find lanes of two seeds that agree in every problem, with enough incorrect answers, at a temperature
-    above 0.
-    """
+    """At a temperature above 0, two seeds do not give the same text in every problem of an arm that fails 30."""
     if not phase.plan.is_sampled:
         return
     arms: dict[tuple[str, ...], dict[int, dict[str, LaneSummary]]] = defaultdict(lambda: defaultdict(dict))
@@ -96,8 +108,12 @@ def check_distinct_samples(phase: Phase) -> Violations:
                 yield copy, f"text is that of {first}, and so in all {len(pairs)} problems"
 
 
+@declare_invariant("full use", "study", "cache.peak", "tokens", "stop", "problem", "state")
 def check_full_use(phase: Phase) -> Violations:
-    """Compare the use that the lock gives with the probe, whose full-cache lanes answer the same problems."""
+    """What the lock says that the full cache held at the end of an answer is no less than the prompt in the probe's
+    lane of that problem, and no more than that and all that the task allows. It says so of every problem that is not
+    excluded there, and of no other.
+    """
     plan = phase.plan
     for number, unit in enumerate(plan.units) if plan.phase == "probe" and plan.full_cache_slots else ():
         max_fed_tokens = plan.tasks[unit.task].max_new_tokens - 1  # the last new token is never fed
@@ -123,58 +139,11 @@ def _planned_positions(phase: Phase) -> Iterator[tuple[int, int, int]]:
 
 
 INVARIANTS = (
-    Invariant(
-        "lanes",
-        "Every record is of a registered lane: a cell of the grid, or of the probe, and a problem of its split.",
-        ("cell.model", "cell.task", "cell.budget", "cell.arm", "cell.seed", "problem"),
-        "study",
-        check_registered,
-    ),
-    Invariant(
-        "order",
-        "The lines stand in the order in which lanes run: models and tasks as registered, problems sorted, "
-        "cells as in the grid; none is left out before a later one.",
-        ("cell.model", "cell.task", "cell.budget", "cell.arm", "cell.seed", "problem"),
-        "study",
-        check_order,
-    ),
-    Invariant(
-        "attempts",
-        "The attempt of a line is never before that of the line before.",
-        ("costs.attempt",),
-        "study",
-        check_attempts,
-    ),
-    Invariant(
-        "form",
-        "All records of a task have the fields of one version: grants, places in side files, second grades.",
-        ("cache.granted", "trajectory", "grade_second"),
-        "study",
-        check_form,
-    ),
-    Invariant(
-        "own prompts",
-        "Two problems of a task have different prompts.",
-        ("prompt", "problem"),
-        "study",
-        check_distinct_prompts,
-        remedy="a task may ask the same twice: compare the two problems",
-    ),
-    Invariant(
-        "full use",
-        "What the lock says that the full cache held at the end of an answer is no less than the prompt in "
-        "the probe's lane of that problem, and no more than that and all that the task allows. It says so of "
-        "every problem that is not excluded there, and of no other.",
-        ("cache.peak", "tokens", "stop", "problem", "state"),
-        "study",
-        check_full_use,
-    ),
-    Invariant(
-        "own draws",
-        "At a temperature above 0, two seeds do not give the same text in every problem of an arm that fails 30.",
-        ("text", "cell.seed"),
-        "study",
-        check_distinct_samples,
-        remedy=f"a model may be that sure of itself: {REPLAY}",
-    ),
+    check_registered,
+    check_order,
+    check_attempts,
+    check_form,
+    check_distinct_prompts,
+    check_full_use,
+    check_distinct_samples,
 )

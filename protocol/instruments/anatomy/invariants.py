@@ -11,7 +11,7 @@ from decimal import Decimal
 from typing import Any, NamedTuple
 
 from protocol.evidence.invariants import invariant
-from protocol.evidence.invariants.invariant import Invariant, Subject, Violation, ordered_attempts
+from protocol.evidence.invariants.invariant import Subject, Violation, declare_invariant, ordered_attempts
 from protocol.evidence.measurement_journal import Bodies
 from protocol.formats.vocabulary import FULL, OF_FULL
 from protocol.instruments.anatomy import slip, windows
@@ -59,35 +59,43 @@ def _iter_subjects(context: AnatomyContext, values: Callable[[Body], bytes]) -> 
     yield Subject("file", [""], (context,))
 
 
+@declare_invariant("lock", "line")
 def check_lock(context: AnatomyContext, body: Body) -> str:
+    """Each line is of this lock."""
     if body["registration"] != context.digest:
         return f"registration is {body['registration']}, the lock's digest {context.digest}"
     return ""
 
 
+@declare_invariant("order", "file")
 def check_order(context: AnatomyContext) -> str:
+    """Line for line it is what was registered: the choosing half of all models and tasks, then the other."""
     recorded = [
         _format_line(ExpectedTrace(*(body[name] for name in ExpectedTrace._fields))) for body in context.traces.bodies
     ]
     return invariant.describe_order(recorded, [*map(_format_line, context.expected)], "traces")
 
 
+@declare_invariant("halves", "line")
 def check_half(context: AnatomyContext, body: Body) -> str:
+    """`half` follows from the MD5 of the problem's id."""
     if body["half"] != (expected := assign_half(body["problem"], context.content["items"].get(body["task"], {}))):
         return f"half is {body['half']!r}, the MD5 of its id or its cluster says {expected!r}"
     return ""
 
 
+@declare_invariant("development", "line")
 def check_split(context: AnatomyContext, body: Body) -> str:
+    """Each problem is of the development split."""
     if body["problem"] not in context.content["items"].get(body["task"], {}).get("dev", ()):
         return "is not of the development split"
     return ""
 
 
+@declare_invariant("states", "line")
 def check_state(context: AnatomyContext, body: Body) -> str:
-    """Check the state in the order in which it is determined: the grade, the length, the control, the
-    windows.
-    """
+    """`state` follows from the grade of the trace, its length, its control and the grades of its windows."""
+    # In the order in which it is determined: the grade, the length, the control, the windows.
     state = body["state"]
     if state == "failed":
         return ""
@@ -108,7 +116,9 @@ def check_state(context: AnatomyContext, body: Body) -> str:
     return ""
 
 
+@declare_invariant("span", "line")
 def check_span(context: AnatomyContext, body: Body) -> str:
+    """`span` is what may be occluded of `tokens`, never the last of them."""
     if "span" not in body:
         return ""
     (start, stop), n, prompt = body["span"], body["tokens"], body["prompt_tokens"]
@@ -124,13 +134,17 @@ def check_span(context: AnatomyContext, body: Body) -> str:
     return ""
 
 
+@declare_invariant("pieces", "line")
 def check_pieces(context: AnatomyContext, body: Body) -> str:
+    """There is one piece a token."""
     if "pieces" in body and len(body["pieces"]) != body["tokens"]:
         return f"{len(body['pieces'])} pieces of {body['tokens']} tokens"
     return ""
 
 
+@declare_invariant("windows", "line")
 def check_windows(context: AnatomyContext, body: Body) -> str:
+    """Windows lie where span, window and stride put them, in both readings."""
     if body["state"] not in MEASURED:
         return ""
     span = windows.Span(body["tokens"], body["tokens"], *body["span"])
@@ -143,10 +157,10 @@ def check_windows(context: AnatomyContext, body: Body) -> str:
     return ""
 
 
+@declare_invariant("kept", "line")
 def check_retained(context: AnatomyContext, body: Body) -> str:
-    """There is one row for every evicting arm at every budget, in the order of the protocol, then the
-    oracle's.
-    """
+    """Every arm that evicts is asked once at every budget, and so are the labels."""
+    # In the order of the protocol, then the oracle's.
     if body["state"] not in MEASURED:
         return ""
     budgets = context.content["protocol"]["content"]["budgets"]
@@ -170,10 +184,10 @@ def _evicting_arms(context: AnatomyContext) -> list[str]:
     return [arm for arm in dict.fromkeys((*(cell[3] for cell in cells), *arms)) if arm in {*arms} - full_arms]
 
 
+@declare_invariant("budget", "line")
 def check_budget(context: AnatomyContext, body: Body) -> str:
-    """Check the slots of each row. With a question outside there are fewer: no field gives the tokens of the
-    context alone.
-    """
+    """`slots` is what the budget gives for the prompt."""
+    # With a question outside there are fewer: no field gives the tokens of the context alone.
     for row in body.get("kept", ()):
         expected, recorded = _budget_slots(context, body, row["arm"], row["budget"]), row["slots"]
         may_have_fewer = "." in row["budget"] and OF_FULL not in row["budget"] and context.has_query_outside(body)
@@ -196,10 +210,10 @@ def _budget_slots(context: AnatomyContext, body: Body, arm: str, budget: str) ->
     return math.ceil(Decimal(budget) * body["prompt_tokens"]) if "." in budget else int(budget)
 
 
+@declare_invariant("signals", "file")
 def check_signals(context: AnatomyContext) -> str:
-    """Check that all traces of a model have the same signals. The arms that have scores may differ, since an
-    arm evicts only in traces that are long enough.
-    """
+    """All traces of a model have the same signals, the position among them, beside the scores of arms."""
+    # The arms that have scores may differ, since an arm evicts only in traces that are long enough.
     first: dict[str, Any] = {}
     for body in context.traces.bodies:
         if "values" not in body:
@@ -218,18 +232,19 @@ def check_signals(context: AnatomyContext) -> str:
     return ""
 
 
+@declare_invariant("rounding", "values")
 def check_rounding(context: AnatomyContext, body: Body, value_bytes: bytes) -> str:
-    """The last twelve of the 24 significant bits of a float32 are 0: one byte, and half of the next."""
+    """Values have twelve significant bits."""
+    # The last twelve of the 24 significant bits of a float32 are 0: one byte, and half of the next.
     if value_bytes[0::4].strip(b"\0") or value_bytes[1::4].translate(None, ROUNDED_BYTES):
         return f"a value has more than {SIGNIFICANT_BITS} significant bits"
     return ""
 
 
+@declare_invariant("shares", "values")
 def check_shares(context: AnatomyContext, body: Body, value_bytes: bytes) -> str:
-    """Each token is retained by a share of the heads of all layers; the sum over tokens is at most the
-    granted slots, plus the tokens that are fed after the eviction. An arm without an eviction has NaN
-    everywhere.
-    """
+    """What is kept is a share of the heads, over all tokens at most what was granted."""
+    # Tokens that are fed after the eviction are kept besides. An arm without an eviction has NaN everywhere.
     n, signals = body["tokens"], len(body["values"]["signals"])
     if "kept" not in body:
         return "" if body["values"]["kept"] == 0 else "values.kept is not 0, and nothing was kept"
@@ -249,10 +264,10 @@ def check_shares(context: AnatomyContext, body: Body, value_bytes: bytes) -> str
     return ""
 
 
+@declare_invariant("oracle", "values")
 def check_oracle(context: AnatomyContext, body: Body, value_bytes: bytes) -> str:
-    """Check that the oracle's values follow from the windows of the same trace. Before its eviction it
-    retains as many tokens as were granted, and all later tokens: `span` ends where the eviction happens.
-    """
+    """What the oracle kept is what the windows of its trace say."""
+    # Before its eviction it retains as many tokens as were granted, and all later ones: `span` ends where that happens.
     if "windows" not in body:
         return ""
     n, signals, (_, event_end) = body["tokens"], len(body["values"]["signals"]), body["span"]
@@ -272,7 +287,9 @@ def check_oracle(context: AnatomyContext, body: Body, value_bytes: bytes) -> str
     return ""
 
 
+@declare_invariant("position", "values")
 def check_position(context: AnatomyContext, body: Body, value_bytes: bytes) -> str:
+    """The signal `position` is the position."""
     signals = body["values"]["signals"]
     if POSITION not in signals:
         return ""  # the invariant "signals" reports it
@@ -282,8 +299,9 @@ def check_position(context: AnatomyContext, body: Body, value_bytes: bytes) -> s
     return ""
 
 
+@declare_invariant("slip", "line")
 def check_slip(context: AnatomyContext, body: Body) -> str:
-    """Check that SlipKV is there where it is registered, and its thought long enough; and nowhere else."""
+    """What is dropped of a thought is there where `slip` is registered, with its signals."""
     share = context.anatomy.get("slip")
     if share is None or "span" not in body or body["state"] not in (*MEASURED, "wrong"):
         return "slip is there, and is not due" if "slip" in body or slip.ANSWER_ATTENTION in _names(body) else ""
@@ -300,8 +318,9 @@ def _names(body: Body) -> list[str]:
     return [name for name, _ in body.get("values", {"signals": ()})["signals"]]
 
 
+@declare_invariant("answer attention", "values")
 def check_answer_attention(context: AnatomyContext, body: Body, value_bytes: bytes) -> str:
-    """Check that what the answer pays is a share of its attention, to tokens of the thought alone."""
+    """What an answer attends to in its thought is a share of all of its attention."""
     if slip.ANSWER_ATTENTION not in _names(body):
         return ""
     index, n, prompt = _names(body).index(slip.ANSWER_ATTENTION), body["tokens"], body["prompt_tokens"]
@@ -329,66 +348,22 @@ def _format_trace(body: Body) -> str:
 
 
 INVARIANTS = (
-    Invariant("lock", "Each line is of this lock.", (), "line", check_lock),
-    Invariant(
-        "order",
-        "Line for line it is what was registered: the choosing half of all models and tasks, then the other.",
-        (),
-        "file",
-        check_order,
-    ),
+    check_lock,
+    check_order,
     ordered_attempts(lambda context: context.traces.bodies, _format_trace),
-    Invariant("development", "Each problem is of the development split.", (), "line", check_split),
-    Invariant("halves", "`half` follows from the MD5 of the problem's id.", (), "line", check_half),
-    Invariant(
-        "states",
-        "`state` follows from the grade of the trace, its length, its control and the grades of its windows.",
-        (),
-        "line",
-        check_state,
-    ),
-    Invariant("span", "`span` is what may be occluded of `tokens`, never the last of them.", (), "line", check_span),
-    Invariant("pieces", "There is one piece a token.", (), "line", check_pieces),
-    Invariant(
-        "windows", "Windows lie where span, window and stride put them, in both readings.", (), "line", check_windows
-    ),
-    Invariant(
-        "kept",
-        "Every arm that evicts is asked once at every budget, and so are the labels.",
-        (),
-        "line",
-        check_retained,
-    ),
-    Invariant("budget", "`slots` is what the budget gives for the prompt.", (), "line", check_budget),
-    Invariant(
-        "signals",
-        "All traces of a model have the same signals, the position among them, beside the scores of arms.",
-        (),
-        "file",
-        check_signals,
-    ),
-    Invariant("rounding", "Values have twelve significant bits.", (), "values", check_rounding),
-    Invariant(
-        "shares",
-        "What is kept is a share of the heads, over all tokens at most what was granted.",
-        (),
-        "values",
-        check_shares,
-    ),
-    Invariant("oracle", "What the oracle kept is what the windows of its trace say.", (), "values", check_oracle),
-    Invariant(
-        "slip",
-        "What is dropped of a thought is there where `slip` is registered, with its signals.",
-        (),
-        "line",
-        check_slip,
-    ),
-    Invariant(
-        "answer attention",
-        "What an answer attends to in its thought is a share of all of its attention.",
-        (),
-        "values",
-        check_answer_attention,
-    ),
-    Invariant("position", "The signal `position` is the position.", (), "values", check_position),
+    check_split,
+    check_half,
+    check_state,
+    check_span,
+    check_pieces,
+    check_windows,
+    check_retained,
+    check_budget,
+    check_signals,
+    check_rounding,
+    check_shares,
+    check_oracle,
+    check_slip,
+    check_answer_attention,
+    check_position,
 )

@@ -7,7 +7,7 @@ from fractions import Fraction
 from typing import Any, NamedTuple
 
 from protocol.evidence.invariants import invariant
-from protocol.evidence.invariants.invariant import Invariant, Subject, Violation, ordered_attempts
+from protocol.evidence.invariants.invariant import Subject, Violation, declare_invariant, ordered_attempts
 from protocol.formats.vocabulary import FULL, OF_FULL
 from protocol.instruments.cost.measurement_file import ExpectedLine, Measurement, Point
 
@@ -38,19 +38,26 @@ def find_violations(
     return invariant.find_violations(INVARIANTS, subjects if measurement.machine else ())
 
 
+@declare_invariant("lock", "file")
 def check_lock(context: CostContext) -> str:
+    """The file is of this lock."""
     if context.measurement.registration != context.registration:
         return f"registration is {context.measurement.registration}, the lock's digest {context.registration}"
     return ""
 
 
+@declare_invariant("order", "file")
 def check_order(context: CostContext) -> str:
+    """Line for line it is what was registered, in the order that the registered seed draws."""
     recorded = [_format_body(body) for body in context.measurement.bodies]
     return invariant.describe_order(recorded, [*map(_format_repetition, context.expected)], "repetitions")
 
 
+@declare_invariant("same work", "file")
 def check_same_work(context: CostContext) -> str:
-    """All lines have one prompt for each length and number of lanes, and one model for each name."""
+    """All arms were fed the same prompts; weights, heads and what a slot takes are those of the model and the arm, in
+    every line.
+    """
     first: dict[tuple[str, tuple[object, ...]], object] = {}
     for body in context.measurement.bodies:
         point = body["point"]
@@ -71,7 +78,9 @@ def check_same_work(context: CostContext) -> str:
     return ""
 
 
+@declare_invariant("budget", "line")
 def check_budget(context: CostContext, body: Body) -> str:
+    """`slots` is what the budget gives for the prompt."""
     point, recorded_slots = body["point"], body["slots"]
     tokens, budget = point["prompt_tokens"], point["budget"]
     if budget == FULL:
@@ -86,7 +95,9 @@ def check_budget(context: CostContext, body: Body) -> str:
     return "" if recorded_slots == expected_slots else f"slots is {recorded_slots}, its budget gives {expected_slots}"
 
 
+@declare_invariant("tokens", "line")
 def check_tokens(context: CostContext, body: Body) -> str:
+    """`tokens` are those of all lanes: the prompt's, and all new ones but the last."""
     point = body["point"]
     fed = {"prefill": point["prompt_tokens"], "decode": context.cost["new_tokens"] - 1}
     for phase, fed_tokens in fed.items() if "prefill" in body else ():
@@ -95,7 +106,9 @@ def check_tokens(context: CostContext, body: Body) -> str:
     return ""
 
 
+@declare_invariant("rates", "line")
 def check_rates(context: CostContext, body: Body) -> str:
+    """`tokens_per_second` is `tokens` over `seconds`, which are more than none."""
     for phase in PHASES if "prefill" in body else ():
         timing = body[phase]
         if not (seconds := Decimal(timing["seconds"])):
@@ -105,8 +118,10 @@ def check_rates(context: CostContext, body: Body) -> str:
     return ""
 
 
+@declare_invariant("clocks", "line")
 def check_cpu_seconds(context: CostContext, body: Body) -> str:
-    """Cores cannot work longer than the clock ran; the two clocks are read one after the other."""
+    """The process worked no longer than all cores had time."""
+    # The two clocks are read one after the other.
     for phase in PHASES if "prefill" in body else ():
         timing = body[phase]
         max_seconds = context.measurement.machine["cores"] * (
@@ -118,7 +133,11 @@ def check_cpu_seconds(context: CostContext, body: Body) -> str:
     return ""
 
 
+@declare_invariant("slots", "line")
 def check_slots(context: CostContext, body: Body) -> str:
+    """The lanes held at most their prompts, and the full cache all of them; the bytes that were allocated hold these
+    slots, and at their peak all that the full cache has at the end.
+    """
     if (memory := body.get("memory")) is None:
         return ""
     point = body["point"]
@@ -134,7 +153,11 @@ def check_slots(context: CostContext, body: Body) -> str:
     return ""
 
 
+@declare_invariant("peaks", "line")
 def check_peaks(context: CostContext, body: Body) -> str:
+    """Peaks are there of the device that ran; no peak is below the bytes of the slots (CUDA: of weights and slots), and
+    no more is allocated than reserved.
+    """
     if (memory := body.get("memory")) is None:
         return ""
     slot_bytes = memory["held"] * memory["slot"]
@@ -162,49 +185,14 @@ def _format_repetition(repetition: ExpectedLine) -> str:
 
 
 INVARIANTS = (
-    Invariant("lock", "The file is of this lock.", (), "file", check_lock),
-    Invariant(
-        "order",
-        "Line for line it is what was registered, in the order that the registered seed draws.",
-        (),
-        "file",
-        check_order,
-    ),
+    check_lock,
+    check_order,
     ordered_attempts(lambda context: context.measurement.bodies, _format_body),
-    Invariant(
-        "same work",
-        "All arms were fed the same prompts; weights, heads and what a slot takes are those of the model and "
-        "the arm, in every line.",
-        (),
-        "file",
-        check_same_work,
-    ),
-    Invariant("budget", "`slots` is what the budget gives for the prompt.", (), "line", check_budget),
-    Invariant(
-        "tokens",
-        "`tokens` are those of all lanes: the prompt's, and all new ones but the last.",
-        (),
-        "line",
-        check_tokens,
-    ),
-    Invariant(
-        "rates", "`tokens_per_second` is `tokens` over `seconds`, which are more than none.", (), "line", check_rates
-    ),
-    Invariant("clocks", "The process worked no longer than all cores had time.", (), "line", check_cpu_seconds),
-    Invariant(
-        "slots",
-        "The lanes held at most their prompts, and the full cache all of them; the bytes that were allocated "
-        "hold these slots, and at their peak all that the full cache has at the end.",
-        (),
-        "line",
-        check_slots,
-    ),
-    Invariant(
-        "peaks",
-        "Peaks are there of the device that ran; no peak is below the bytes of the slots (CUDA: of weights "
-        "and slots), and no more is allocated than reserved.",
-        (),
-        "line",
-        check_peaks,
-    ),
+    check_same_work,
+    check_budget,
+    check_tokens,
+    check_rates,
+    check_cpu_seconds,
+    check_slots,
+    check_peaks,
 )

@@ -18,7 +18,7 @@ def test_what_a_lane_parks_is_no_more_than_its_other_caches_can_hold(parks, afte
     """Of 90 slots of 8 bytes; nothing is parked where all of them stay."""
     arm = planned_lanes.Arm("own", 0, True, True, True, parked_caches=parks)
     lane = SimpleNamespace(is_full=False, arm=arm, events=[[0, 90, after]], cache={"state_bytes": state})
-    assert (memory_invariants.check_state_bytes(None, lane, SlotBounds(6, 8, 8)) == "") == fine
+    assert (memory_invariants.check_state_bytes.check(None, lane, SlotBounds(6, 8, 8)) == "") == fine
 
 
 def test_a_press_promises_nothing_of_what_it_leaves():
