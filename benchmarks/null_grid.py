@@ -17,7 +17,7 @@ from analysis.simulation.null_populations import DISCORDANCES, GAINS, LOSSES, SY
 from analysis.simulation.simulated_studies import StudyPlan
 from analysis.simulation.study_pool import make_pool
 from analysis.stats.methods import METHODS
-from analysis.stats.paired_tests import COMPARE
+from analysis.stats.paired_tests import compare
 from benchmarks.report import table
 
 __all__ = ["Row", "attainable", "attainable_table", "coverage_table", "grid_table", "pairs", "row"]
@@ -197,7 +197,7 @@ def covered(method: str, problems: int, gains: float, losses: float, level: floa
 
 def _holds(method: str, counts: NDArray[np.int64], truth: float, level: float) -> bool:
     difference = np.repeat([-1.0, 0.0, 1.0], counts)[:, None]
-    found = COMPARE[method](difference, level=level, draws=2_000, rng=np.random.default_rng(0))
+    found = compare(method, difference, level=level, draws=2_000, rng=np.random.default_rng(0))
     return bool(found.low - 1e-9 <= truth <= found.high + 1e-9)
 
 
