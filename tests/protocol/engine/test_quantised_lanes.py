@@ -110,3 +110,19 @@ def test_lanes_of_several_states_say_what_each_says_alone():
     for one, other in zip(together, alone, strict=True):
         assert one._replace(seconds=0, joined=0) == other._replace(seconds=0, joined=0)
     assert len({one.token_ids for one in together}) > 2  # what is packed changes what is said
+
+
+def test_the_latest_slots_with_room_for_all_are_the_packed_full_cache():
+    """What quantising alone costs has a budget in a protocol: every answer, slot and byte of an arm that holds all is
+    that of `full` with its state.
+    """
+    cadence, states = Cadence(interval=4), ("f16", "q4_0", "kivi-2")  # one of each kind
+    whole = [lane(policies.get("full", {"state": state}), seed=1) for state in states]
+    room = [lane(policies.get("streaming", {"state": state}, cadence=cadence), 200, seed=1) for state in states]
+    model = tiny(dtype=torch.float32, head_dim=32, num_hidden_layers=DEPTH)
+    outcomes = answer(model, outside(90, 3), [*whole, *room], max_new_tokens=12)
+    for state, full, latest in zip(states, outcomes[: len(states)], outcomes[len(states) :], strict=True):
+        assert full.token_ids == latest.token_ids, state
+        assert full.slots == latest.slots
+        assert full.slots[-1] == HEADS * (90 + 3 + 11)
+        assert full.allocated == latest.allocated
