@@ -12,12 +12,14 @@ from figures.drawing import page
 
 
 def drawn(drawing: Callable[..., Figure], *data: Any) -> Figure:
-    """Laid out in the style and the resolution in which it is written."""
+    """Laid out in the style and the resolution in which it is written; no text is off the page or on another one."""
     with matplotlib.rc_context(page.STYLE):
         figure = drawing(*data)
         figure.set_dpi(200)
         FigureCanvasAgg(figure)  # which measures texts
         figure.draw_without_rendering()
+    assert off_the_page(figure) == [], drawing.__name__
+    assert overlapping(figure) == [], drawing.__name__
     return figure
 
 

@@ -198,9 +198,3 @@ def test_a_drawing_of_max_t_does_not_speak_of_bonferroni():
     said = drawing_checks.said(ablation(JUDGED | {"method": "max-t"}, lock()))
     assert "Bonferroni" not in said
     assert "passes max-t 0.05." in said
-
-
-def test_every_text_lies_on_the_page_and_on_no_other(five, sixteen):
-    for figure in (five, sixteen):
-        assert drawing_checks.off_the_page(figure) == []
-        assert drawing_checks.overlapping(figure) == []

