@@ -6,6 +6,7 @@ import subprocess
 import sys
 import venv
 
+import finished_study
 import pandas as pd
 import pytest
 from studies import ROOT
@@ -127,9 +128,11 @@ def test_the_installed_package_is_typed(tmp_path):
         assert done.returncode == status, done.stdout
 
 
-def test_a_shelf_is_not_taken_for_its_first_registration():
-    with pytest.raises(kvp.Refused, match=r"holds \d+ registrations; name the folder of one"):
-        kvp.Study(ROOT / "registrations").status()
+def test_a_shelf_is_not_taken_for_its_first_registration(tmp_path):
+    for name in ("one", "two"):
+        finished_study.locked(tmp_path / name)
+    with pytest.raises(kvp.Refused, match=r"holds 2 registrations; name the folder of one"):
+        kvp.Study(tmp_path).status()
 
 
 def test_a_refused_report_says_why(tmp_path):
