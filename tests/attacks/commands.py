@@ -9,7 +9,7 @@ from unittest import mock
 
 import studies
 
-from protocol.lock import closure
+from protocol.lock import closure, installed_files
 
 
 class Command(NamedTuple):
@@ -72,6 +72,7 @@ def run(command: Command, folder: Path) -> Said:
         contextlib.redirect_stdout(out),
         contextlib.redirect_stderr(err),
         mock.patch.object(closure, "environment", studies.surroundings),
+        mock.patch.object(installed_files, "versions", studies.installed),
     ):
         try:
             status = importlib.import_module(command.module).main(given)
