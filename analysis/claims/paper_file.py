@@ -11,7 +11,7 @@ from analysis.claims.granularity import counts
 from analysis.claims.levels import Level
 from analysis.claims.quantity import Quantity
 from analysis.claims.rounding import Range, rounding_range
-from protocol.formats.suggestions import explain_os_error
+from protocol.formats.suggestions import explain_os_error, suggest
 
 KINDS = ("answers", "differences", "scores", "counts", "measures")
 SAMPLED = ("answers", "differences", "scores")
@@ -159,7 +159,7 @@ class _Keys:
     def reject_unknown(self, *known: str) -> None:
         for key in self.content:
             if key not in known:
-                raise ClaimError(f"{self.location(key)}: unknown key; known are {', '.join(known)}")
+                raise ClaimError(f"{self.location(key)}: unknown key; {suggest(key, known)}")
 
     def take(self, key: str, kind: type, *, default: Any = None) -> Any:
         if key not in self.content and default is not None:
@@ -168,7 +168,9 @@ class _Keys:
             raise ClaimError(f"{self.location(key)}: is missing; add it")
         value = self.content[key]
         if type(value) is not kind or (default is None and value == ""):
-            raise ClaimError(f"{self.location(key)}: {value!r} is not a {kind.__name__}; write one")
+            wanted = {"str": "text, in quotes", "dict": f"one table, [{key}]", "list": f"[[{key}]], with two brackets"}
+            shown = {"dict": "a table", "list": "a list"}.get(type(value).__name__, repr(value))
+            raise ClaimError(f"{self.location(key)}: write {wanted.get(kind.__name__, 'a whole number')}, not {shown}")
         return value
 
     def take_size(self, key: str) -> int | None:

@@ -196,7 +196,9 @@ class ListOf(Kind):
 
     def read(self, value: Any, path: str) -> Any:
         if not self.accepts(value):
-            length_text = {0: "", 1: " with at least one entry"}.get(self.min_length, f" of {self.min_length} entries")
+            length_text = {0: "", 1: " with at least one entry"}.get(
+                self.min_length, f" of at least {self.min_length} entries"
+            )
             raise self.make_fault(value, path, self.expected or f"a list{length_text}")
         return tuple(self.entry_kind.read(entry, f"{path}[{index}]") for index, entry in enumerate(value))
 
@@ -349,7 +351,9 @@ class Table(Kind):
 
     def read(self, value: Any, path: str) -> Any:
         if not isinstance(value, Mapping):
-            table_text = f"[{path}], with one bracket" if isinstance(value, list) and path.isidentifier() else "a table"
+            table_text = f"a table with {', '.join(self.required)}" if self.required else "a table"
+            if isinstance(value, list) and path.isidentifier():
+                table_text = f"[{path}], with one bracket"
             raise Fault(f"{path}: write {table_text}, not {format_toml(value)}", f"{path}: must be an object")
         applicable = self.fields_of(value)
         extra = [name for name in value if name not in applicable and not self.allow_extra]

@@ -86,6 +86,8 @@ SLIPS = (
     (re.compile(r"\n[^=\"']*: "), "write name = value, with = in the place of the colon"),
     (re.compile(r"\n[^\"]*\"[^\"]*$"), "close the quotes"),
     (re.compile(r"\n[^=]*= *[A-Za-z]"), "put text in quotes"),
+    (re.compile(r"Expected newline.*\n[^=]*= *[-+0-9.]"), "write one number behind the =, with one point at most"),
+    (re.compile(r"Expected newline"), "write one value behind the =, and the next field in a line of its own"),
     (
         re.compile(r"Illegal character|Unclosed array|Unclosed inline|end of document"),
         "close the bracket or the quotes",
