@@ -5,13 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from time import perf_counter
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from policies import AttentionRows, State
-from protocol.engine import merging, sampling
+from protocol.engine import batch_rows, merging, sampling
 from protocol.engine.attention.kernels import PADDED, Attention
-from protocol.engine.batch_rows import BatchObserver, BatchRow, RecentQueries, build_outcome, build_step
+from protocol.engine.batch_rows import (
+    BatchObserver,
+    BatchRow,
+    RecentQueries,
+    build_outcome,
+    build_step,
+)
 from protocol.engine.device_numbers import upload
 from protocol.engine.eviction import EvictingBatch
 from protocol.engine.forward_step import ForwardStep, Step
@@ -78,6 +85,7 @@ class Batch(EvictingBatch):
             )
             row.position_lag = 0 if fork.lane_prefill is None else n_fed - fork.lane_prefill.position
             row.parked = fork.parked
+            row.shares_prefill = fork.lane_prefill is None and fork.stored is None
             row.count_state()
             windows = forked.windows if fork.windows is None else fork.windows
             tokens = n_fed + len(request.prompt.query) + self.max_new_tokens
@@ -140,21 +148,24 @@ class Batch(EvictingBatch):
         rows = [row for pool, first, last in spans for row in pool.members[first:last]]
         starts = torch.tensor([row.n_fed - row.position_lag for row in rows])
         steps: Sequence[Step[BatchRow]]
+        choosing, places = rows, np.arange(len(rows))
         if self.native is None:
             steps = eager_steps = [build_step(ForwardStep, *span, new, heads) for span in spans]
             last, hidden, keys = self.feed_network(eager_steps, rows, token_ids, starts)
         else:
             steps = native_steps = [build_step(NativeStep, *span, new, heads) for span in spans]
             layers = sorted({layer for row in rows if row.memory for layer in row.memory.hidden_layers})
-            last, hidden = feed_rows(self.native, native_steps, token_ids, starts, layers)
-            keys = None
+            owners, places = batch_rows.find_equal_lanes(rows, is_sampled=self.temperature > 0)
+            last, hidden = feed_rows(self.native, native_steps, token_ids, starts, layers, owners, places)
+            choosing, keys = [rows[owner] for owner in owners], None
         self.forwards += 1
         for step in steps:
             step.commit()
         self.update_memories(steps, hidden, rows)
         for row in rows:
             row.n_fed += new
-        tokens = self.choose_tokens(rows, last, keys)
+        chosen = self.choose_tokens(choosing, last, keys)
+        tokens = [chosen[place] for place in places]
         self.refuse_non_finite(rows, tokens)
         self.evict_due([row for row in rows if not row.has_left])
         self.record_usage(rows)

@@ -14,6 +14,7 @@ from torch import Tensor
 from protocol.engine.device_numbers import DeviceNumbers
 from protocol.engine.forward_step import ForwardStep, WatchedAttention
 from protocol.engine.lane_memory import Memory
+from protocol.engine.native.network import Numbers
 from protocol.engine.run_types import Lane, Outcome, Request
 from protocol.engine.sliding_windows import SlidingForward
 from protocol.engine.slots import CachedSlots, Pool
@@ -50,6 +51,8 @@ class BatchRow:
     """Slots of other caches that the lane stores and nothing attends to."""
     window_bytes: int = 0
     """The part of the allocated bytes in windows, which is constant."""
+    shares_prefill: bool = False
+    """Whether its slots are some of those of the prefill that the lanes of its problem share."""
     has_left: bool = False
     """Whether it has stopped decoding."""
     prompt: int = field(init=False)
@@ -78,6 +81,22 @@ class BatchRow:
 
 
 StepKind = TypeVar("StepKind", "ForwardStep[BatchRow]", "NativeStep[BatchRow]")
+
+
+def find_equal_lanes(rows: Sequence[BatchRow], *, is_sampled: bool) -> tuple[Numbers, Numbers]:
+    """Return the indices of the rows that have to be computed, ascending, and for each row its place among these.
+
+    Lanes of a problem and seed that hold every token that they were fed have equal slots and texts, whatever their
+    arms, if no number of a lane depends on the batch. Greedy texts do not depend on the seed.
+    """
+    first: dict[tuple[int, int, int], int] = {}
+    sources = []
+    for index, row in enumerate(rows):
+        is_whole = row.shares_prefill and row.slots[-1] == row.n_fed * row.pool.heads * len(row.pool.shape)
+        key = (id(row.request), row.lane.seed if is_sampled else 0, row.n_fed)
+        sources.append(first.setdefault(key, index) if is_whole else index)
+    owners, places = np.unique(sources, return_inverse=True)
+    return owners, places
 
 
 def build_outcome(row: BatchRow, stop: str) -> Outcome:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from protocol.engine.forward_step import LaneAttention, Step, WatchedAttention
-from protocol.engine.native.network import NativeNetwork, NativeRows
+from protocol.engine.native.network import NativeNetwork, NativeRows, Numbers
 from protocol.engine.slots import Pool
 
 Member = TypeVar("Member")
@@ -112,10 +112,13 @@ def feed_rows(
     token_ids: Tensor,
     starts: Tensor,
     hidden: Sequence[int],
+    owners: Numbers,
+    places: Numbers,
 ) -> tuple[Tensor, dict[int, Tensor]]:
     """Feed token_ids [lane, t] to the lanes of these steps, the first at the positions `starts` [lane].
 
-    Returns logits [lane, vocabulary] after the last token, and the output [lane, t, width] of the `hidden` layers.
+    owners, places: as `find_equal_lanes` returns them. Returns logits [owner, vocabulary] after the last token, and
+    the output [lane, t, width] of the `hidden` layers.
     """
     ends = np.cumsum([len(step.indices) for step in steps])
     parts = [
@@ -124,12 +127,25 @@ def feed_rows(
     ]
     columns = zip(*(part[1:] for part in parts), strict=True)
     tables = (np.concatenate(column, axis=min(1, column[0].ndim - 1)) for column in columns)
-    rows = NativeRows(parts[0].new, *tables)
+    new, rows = parts[0].new, NativeRows(parts[0].new, *tables)
     needs_projections = any(step.query_lanes or step.fed_lanes for step in steps)
-    output = network.forward(rows, projections=needs_projections, hidden=hidden)
+    if len(owners) == len(places):
+        output = network.forward(rows, projections=needs_projections, hidden=hidden)
+    else:
+        of_lane = np.arange(new)
+        sources = (owners[places][:, None] * new + of_lane).ravel()
+        stored = rows.store_for(sources)
+        computed = stored.part((owners[:, None] * new + of_lane).ravel())
+        output = network.forward(computed, projections=needs_projections, hidden=hidden)
+        network.share(rows, stored, sources)
+        taken = torch.from_numpy((places[:, None] * new + of_lane).ravel())
+        output = output._replace(
+            projections=output.projections[:, taken] if needs_projections else output.projections,
+            hidden={layer: states[taken] for layer, states in output.hidden.items()},
+        )
     if needs_projections:
-        for step, end in zip(steps, ends * token_ids.shape[1], strict=True):
-            step.projections = output.projections[:, end - len(step.indices) * step.new : end].contiguous()
+        for step, end in zip(steps, ends * new, strict=True):
+            step.projections = output.projections[:, end - len(step.indices) * new : end].contiguous()
     return output.logits, {
         layer: states.view(*token_ids.shape, states.shape[-1]) for layer, states in output.hidden.items()
     }

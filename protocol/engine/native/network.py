@@ -105,10 +105,17 @@ class NativeRows(NamedTuple):
     raw: Numbers
     strides: Numbers
 
-    def part(self, rows: slice) -> NativeRows:
+    def part(self, rows: slice | Numbers) -> NativeRows:
         """Return these rows, which are those of whole lanes."""
         tables = (table[rows] if table.ndim == 1 else table[:, rows] for table in self[1:])
         return NativeRows(self.new, *map(np.ascontiguousarray, tables))
+
+    def store_for(self, sources: Numbers) -> NativeRows:
+        """Return the rows, where the attention of sources [row] is stored if any row that takes it is read."""
+        weights, raw, strides = (table.copy() for table in (self.weights, self.raw, self.strides))
+        for stored, table in ((weights, self.weights), (raw, self.raw), (strides, self.strides)):
+            np.maximum.at(stored.T, sources, table.T)  # any address of the equal ones will do
+        return self._replace(weights=weights, raw=raw, strides=strides)
 
 
 class NativeOutput(NamedTuple):
@@ -137,7 +144,7 @@ class NativeNetwork:
                 'generation.kernel: "native" needs device cpu and dtype float32, and the model is on '
                 f'{network.device.type} in {network.dtype}; write "eager", or leave kernel out'
             )
-        self.run = library.load().forward
+        self.library = library.load()
         self.tensors: list[Tensor] = []  # which the structures point into
         self.config = config
         self.vocabulary: int = config.vocab_size
@@ -248,6 +255,14 @@ class NativeNetwork:
         if rows.new < 1 or count % rows.new or rows.lengths.min() < 0 or not {*hidden} <= {*range(layers)}:
             raise ValueError(f"{rows.new} tokens of each lane, {count} rows and hidden layers {[*hidden]} of {layers}")
 
+    def share(self, rows: NativeRows, stored: NativeRows, sources: Numbers) -> None:
+        """Give each row what its equal, sources [row], was computed to: a slot, and its attention from `stored`."""
+        self.library.share(
+            ctypes.byref(self.network),
+            ctypes.byref(build_rows(rows)),
+            *(table.ctypes.data_as(ctypes.c_void_p) for table in (sources, stored.weights, stored.raw)),
+        )
+
     def forward_part(self, rows: NativeRows, projections: bool, hidden: Collection[int]) -> NativeOutput:
         """Run the kernel on rows of whole lanes, in this thread."""
         count, layers = len(rows.tokens), self.network.layers
@@ -256,28 +271,20 @@ class NativeNetwork:
         projected = torch.empty(layers if projections else 0, count, self.fed)
         outputs = {layer: torch.empty(count, self.network.hidden) for layer in hidden}
         hidden_addresses = np.array([outputs[layer].data_ptr() if layer in outputs else 0 for layer in range(layers)])
-        self.run(
-            ctypes.byref(self.network),
-            ctypes.byref(
-                Rows(
-                    count=count,
-                    tokens=rows.tokens.ctypes.data,
-                    positions=rows.positions.ctypes.data,
-                    keys=rows.keys.ctypes.data,
-                    values=rows.values.ctypes.data,
-                    lengths=rows.lengths.ctypes.data,
-                    answers=answers.ctypes.data,
-                    n_answers=len(answers),
-                    logits=logits.data_ptr(),
-                    projections=projected.data_ptr() if projections else None,
-                    hidden=hidden_addresses.ctypes.data,
-                    weights=rows.weights.ctypes.data,
-                    raw=rows.raw.ctypes.data,
-                    strides=rows.strides.ctypes.data,
-                )
-            ),
-        )
+        structure = build_rows(rows)
+        structure.answers, structure.n_answers = answers.ctypes.data, len(answers)
+        structure.logits, structure.hidden = logits.data_ptr(), hidden_addresses.ctypes.data
+        structure.projections = projected.data_ptr() if projections else None
+        self.library.forward(ctypes.byref(self.network), ctypes.byref(structure))
         return NativeOutput(logits, projected, outputs)
+
+
+def build_rows(rows: NativeRows) -> Rows:
+    """Return the structure of these tables, which it does not keep alive, without outputs."""
+    return Rows(
+        count=len(rows.tokens),
+        **{name: getattr(rows, name).ctypes.data for name in NativeRows._fields if name != "new"},
+    )
 
 
 def check_tensor(tensor: Tensor, *shape: int) -> Tensor:

@@ -376,4 +376,28 @@ void forward(const Network* network, const Rows* rows) {
     multiply(net.head, rows->n_answers, last.get(), rows->logits, false);
 }
 
+// What rows read that are equal to a computed one, sources[row]: its new slot, and attention from where it was written.
+void share(const Network* network, const Rows* rows, const int64_t* sources, float *const *weights, float *const *raw) {
+    const int64_t count = rows->count, heads = network->kv_heads, width = network->width;
+    auto copy_attention = [&](float* to, const float* from, int64_t stride, int64_t n) {
+        if (to && to != from)
+            for (int64_t head = 0; head < network->heads; head++)
+                std::memcpy(to + head * stride, from + head * stride, n * sizeof(float));
+    };
+    for (int64_t layer = 0; layer < network->layers; layer++)
+        for (int64_t row = 0; row < count; row++) {
+            const int64_t to = layer * count + row, from = layer * count + sources[row];
+            for (int64_t head = 0; head < heads && to != from; head++) {
+                const int64_t slot = rows->lengths[to * heads + head] * width;  // as of the computed row
+                std::memcpy(rows->keys[to * heads + head] + slot, rows->keys[from * heads + head] + slot,
+                            width * sizeof(float));
+                std::memcpy(rows->values[to * heads + head] + slot, rows->values[from * heads + head] + slot,
+                            width * sizeof(float));
+            }
+            const int64_t n = rows->lengths[to * heads] + 1;
+            copy_attention(rows->weights[to], weights[from], rows->strides[row], n);
+            copy_attention(rows->raw[to], raw[from], rows->strides[row], n);
+        }
+}
+
 }  // extern "C"

@@ -19,7 +19,7 @@ from torch.nn import Parameter
 import policies
 from policies import Cadence
 from protocol import engine
-from protocol.engine import LaneFailure, Prompt, Request
+from protocol.engine import LaneFailure, Prompt, Request, batch_rows, sampling
 from protocol.engine.native import library
 from protocol.engine.native.network import NativeNetwork, NativeRows, obstacle_to_native
 from protocol.formats import files
@@ -122,6 +122,58 @@ def test_a_thousand_random_lanes_in_companies_of_seven_to_504(family):
     for at_once in (7, 60, 126, 504):
         ran = engine.run(model, requests, max_concurrent=at_once, **settings)
         assert [[made(outcome) for outcome in answers.outcomes] for answers in ran.answers] == expected
+
+
+@pytest.mark.parametrize(
+    ("temperature", "every"),
+    [(0.7, 6), *(pytest.param(value, 1, marks=pytest.mark.soak) for value in (0.0, 0.7))],
+)
+def test_lanes_of_a_problem_are_computed_once_until_they_part_and_are_what_they_were(temperature, every, monkeypatch):
+    """Of every policy, two seeds each, and budgets at which some keep all of the prompt, some for a while."""
+    model, computed = network("Qwen3"), []
+    lanes = [
+        one._replace(key=f"{one.key} {seed} {more}", seed=seed, budget=one.budget and BUDGET + more)
+        for one in catalogue()[::every]
+        for seed, more in ((3, 0), (3, 21), (4, 40))
+    ]
+    small = [lane(drawn(number, cadence=Cadence(interval=4)), 20, seed=3) for number in range(4)]
+    prompts = [Prompt(words(212, 1), words(3, 2)), Prompt(words(216, 3), ())]
+    requests = [Request(f"p{number}", prompt, (*small, *lanes[number::2])) for number, prompt in enumerate(prompts)]
+    forward, find, choose = NativeNetwork.forward, batch_rows.find_equal_lanes, sampling.choose
+    logits, noted, shares = {}, [], True
+
+    def count(self, rows, **how):
+        computed.append(len(rows.tokens))
+        return forward(self, rows, **how)
+
+    def note(rows, **how):
+        owners, places = find(rows, **how)
+        chosen = owners if shares else np.arange(len(rows))
+        noted.append(([(rows[at].request.problem, rows[at].number, rows[at].n_fed) for at in chosen], owners, places))
+        return (owners, places) if shares else (chosen, chosen)
+
+    def compare(found, *how):
+        if noted:  # else the first token after a prompt without a question
+            lanes, owners, places = noted.pop()
+            for lane, row in zip(lanes, found, strict=True):
+                assert torch.equal(logits.setdefault(lane, row.clone()), row)
+            assert shares or torch.equal(found, found[owners][places])
+        return choose(found, *how)
+
+    monkeypatch.setattr(NativeNetwork, "forward", count)
+    monkeypatch.setattr(batch_rows, "find_equal_lanes", note)
+    monkeypatch.setattr(sampling, "choose", compare)
+
+    def run():
+        computed.clear()
+        ran = engine.run(model, requests, max_concurrent=90, **SAMPLE | {"temperature": temperature})
+        return [list(map(made, answers.outcomes)) for answers in ran.answers], sum(computed)
+
+    once, rows = run()
+    shares = False
+    each, all_rows = run()
+    assert once == each
+    assert rows < 0.9 * all_rows
 
 
 def test_threads_share_the_lanes_and_change_no_number(logits_of):
@@ -310,11 +362,11 @@ def test_a_bias_beside_a_linear_without_one_is_added_where_it_belongs():
 )
 def test_rows_that_lead_outside_the_network_never_reach_the_kernel(field, value):
     native = NativeNetwork(network("Llama").network, 20)
-    native.run = None  # a call would end in a TypeError
+    native.library = None  # a call would end in an AttributeError
     layers, heads = native.network.layers, native.kv_heads
     tables = [np.zeros(shape, np.int64) for shape in [(2,)] * 2 + [(layers, 2, heads)] * 3 + [(layers, 2)] * 2 + [(2,)]]
     rows = NativeRows(1, *tables)
-    with pytest.raises(TypeError):
+    with pytest.raises(AttributeError):
         native.forward_part(rows, False, ())
     table = getattr(rows, field)
     bad = table[:1] if value is None else table.astype(value) if value is np.int32 else np.full_like(table, value)
