@@ -80,7 +80,7 @@ def test_a_prefill_is_split_into_the_full_caches_and_the_rest(found):
 
 def test_bytes_are_freed_per_lane_layer_and_head(found):
     rows = {row.place: row for row in found[0].rows}
-    arm, full = rows["tiny", 100, 4, "h2o", "20"], rows["tiny", 100, 4, "full", "full"]
+    arm, full = rows["tiny", 100, 4, "20", "h2o"], rows["tiny", 100, 4, "full", "full"]
     assert freed_bytes(arm, full) == {"allocated": (100 - 20) * 64}
     assert freed_bytes(full, full) == {}
     assert freed_bytes(arm, None) == {}

@@ -31,7 +31,7 @@ def test_levels_are_geometric_means_and_ratios_are_paired_within_repetitions(tmp
     assert (one.due, one.done, one.busy) == (18, 18, 0)
     rows = {row.place: row for row in one.rows}
     full = rows["tiny", 100, 4, "full", "full"]
-    h2o = rows["tiny", 100, 4, "h2o", "0.5"]
+    h2o = rows["tiny", 100, 4, "0.5", "h2o"]
     assert full.seconds["prefill"].mean == pytest.approx(2.0)  # of 1, 2 and 4
     assert full.rates["decode"].mean == pytest.approx(4 * 10 / 4.0)
     assert full.ratio is None
@@ -64,7 +64,7 @@ def test_what_ran_out_of_memory_does_not_fit_and_has_no_time(tmp_path):
     (told,) = study(tmp_path, one)
     rows = {row.place: row for row in told.rows}
     assert rows["tiny", 100, 4, "full", "full"].rates is None
-    assert rows["tiny", 100, 4, "h2o", "20"].ratio is None  # nothing beside it
+    assert rows["tiny", 100, 4, "20", "h2o"].ratio is None  # nothing beside it
     assert {each.lanes for each in told.largest if each.budget == "full"} == {1}
     words = " ".join("\n".join(summary.format_costs([told])).split())
     assert "out of memory" in words  # a narrow column breaks between words
