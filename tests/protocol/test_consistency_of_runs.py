@@ -1,5 +1,6 @@
 """What the engine runs makes sense: every policy, with events while decoding and without, and failures."""
 
+import shutil
 from dataclasses import replace
 from functools import partial
 from types import MappingProxyType
@@ -10,6 +11,7 @@ import studies
 import policies
 from policies import catalogue
 from policies.crystal_kv import crystal_kv
+from protocol.engine.native import library
 from protocol.evidence import records
 from protocol.evidence.audit import consistency
 from protocol.evidence.invariants.planned_lanes import derive_plan
@@ -156,6 +158,7 @@ def test_budgets_that_move_from_head_to_head_make_sense(tmp_path, monkeypatch):
     assert any(after < most for _, before, after in events if before > most)
 
 
+@pytest.mark.skipif(not any(map(shutil.which, library.COMPILERS)), reason="needs a C++ compiler")
 def test_records_of_the_native_kernel_say_nothing_of_a_batch_and_depend_on_none(tmp_path):
     """Under the lock of such a study, which gives no number of lanes; with one, who decoded together is missing."""
     bodies = {}

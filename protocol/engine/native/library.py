@@ -22,6 +22,7 @@ SOURCE = Path(__file__).with_name("step.cpp")
 FLAGS = ("-O3", "-std=c++17", "-ffp-contract=off", "-shared", "-fPIC")
 INSTRUCTIONS = {"AVX512": ("-mavx512f", "-mavx512dq", "-mavx2", "-mfma"), "AVX2": ("-mavx2", "-mfma"), "ARM": ()}
 """Compiler flags by the instructions of a processor. They change no number."""
+COMPILERS = ("c++", "g++", "clang++")
 INSTEAD = 'write kernel = "eager", the default, which needs none of this'
 
 
@@ -64,7 +65,7 @@ def find_compiler() -> tuple[str, ...]:
     except ValueError as error:
         raise BadInput(f"CXX: {error}; write a C++ compiler and its arguments, or leave it out") from None
     if not words:
-        words = [path for path in map(shutil.which, ("c++", "g++", "clang++")) if path][:1]
+        words = [path for path in map(shutil.which, COMPILERS) if path][:1]
     if not words:
         raise BadInput(
             f'generation.kernel: "native" needs a C++ compiler, and no c++, g++ or clang++ is here; {INSTEAD}'

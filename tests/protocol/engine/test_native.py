@@ -3,6 +3,7 @@
 import ctypes
 import os
 import random
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -26,6 +27,7 @@ from protocol.formats import files
 from protocol.formats.refusals import BadInput
 from protocol.lock import closure
 
+pytestmark = pytest.mark.skipif(not any(map(shutil.which, library.COMPILERS)), reason="needs a C++ compiler")
 PROMPT = outside(215, 3)
 SAMPLE = {"max_new_tokens": 14, "temperature": 0.7, "kernel": "native"}
 GENERIC = ("-O1", "-std=c++17", "-ffp-contract=off", "-shared", "-fPIC")

@@ -23,3 +23,11 @@ def test_lanes_are_locked_where_numbers_depend_on_the_batch(name, chosen, lanes)
     batch = locked["batch"] if chosen is None else {"lanes": chosen}
     derived = derive_lock(design, locked["promises"], {**locked, "batch": batch})
     assert derived["batch"] == {"lanes": lanes, "first_event": 1}
+
+
+def test_what_make_confirm_runs_needs_no_compiler():
+    (command,) = (line for line in (studies.ROOT / "Makefile").read_text().splitlines() if "protocol.replicate" in line)
+    folder = studies.ROOT / command.split()[3]
+    design = toml_reader.parse((folder / "protocol.toml").read_bytes(), folder.name)
+    assert folder.name == "alpha-chain"
+    assert design.generation.kernel in (None, "eager")
