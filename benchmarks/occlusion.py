@@ -30,7 +30,8 @@ from benchmarks.setting import Setting
 from protocol import engine
 from protocol.formats import files
 from protocol.instruments.anatomy.run import continuations, trace_record, traces
-from protocol.instruments.anatomy.windows import Occlude, Reading, Span, span_of, windows
+from protocol.instruments.anatomy.table import Occlusion
+from protocol.instruments.anatomy.windows import Span, span_of, windows
 from protocol.models.load import LoadedModel, load
 from protocol.workspace import planned_study
 from splits import load as split
@@ -41,24 +42,10 @@ FIRST = 70  # problems of fewer steps are shorter than the traces that are wante
 ALONE = 32
 
 
-class Settings(NamedTuple):
-    """Of one labelling."""
-
-    window: int
-    stride: int
-    reading: Reading
-    occlude: Occlude
-    boundary: str | None
-    tail: int | None
-    cut: Decimal
-    new_tokens: int
-    slip: None = None
-
-
 STUDIES = {
-    "windows of 32, at the answer": Settings(32, 16, "dropped", "reasoning", BOXED, None, Decimal(1), 16),
-    "windows of 32, half way": Settings(32, 16, "dropped", "reasoning", BOXED, None, Decimal("0.5"), 160),
-    "windows of 2, half way": Settings(2, 1, "dropped", "all", BOXED, None, Decimal("0.5"), 160),
+    "windows of 32, at the answer": Occlusion(32, 16, "dropped", "reasoning", BOXED, None, Decimal(1), 16),
+    "windows of 32, half way": Occlusion(32, 16, "dropped", "reasoning", BOXED, None, Decimal("0.5"), 160),
+    "windows of 2, half way": Occlusion(2, 1, "dropped", "all", BOXED, None, Decimal("0.5"), 160),
 }
 
 
@@ -95,7 +82,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 0
 
 
-def cuts(plan: planned_study.PlannedStudy, model: LoadedModel, settings: Settings) -> list[Cut]:
+def cuts(plan: planned_study.PlannedStudy, model: LoadedModel, settings: Occlusion) -> list[Cut]:
     """Of as many traces of about 200 tokens that are answered right as are occluded together."""
     task = next(one for one in plan.protocol.tasks)
     decode, found = traces.make_decoder(plan, model, None), list[Cut]()
@@ -113,7 +100,7 @@ def cuts(plan: planned_study.PlannedStudy, model: LoadedModel, settings: Setting
 
 
 def compared(
-    plan: planned_study.PlannedStudy, model: LoadedModel, name: str, settings: Settings, pairs: int
+    plan: planned_study.PlannedStudy, model: LoadedModel, name: str, settings: Occlusion, pairs: int
 ) -> list[tuple[str, ...]]:
     """A line for each reading, of both contenders."""
     decode, given, new_tokens = (
@@ -206,7 +193,7 @@ def generated(model: LoadedModel, ids: list[int], new_tokens: int, **more: Any) 
     )
 
 
-def whole(plan: planned_study.PlannedStudy, model: LoadedModel, settings: Settings, count: int) -> str:
+def whole(plan: planned_study.PlannedStudy, model: LoadedModel, settings: Occlusion, count: int) -> str:
     """What traces cost with all that is recorded of them."""
     task = next(one for one in plan.protocol.tasks)
     start, tokens, states = process_time(), 0, dict[str, int]()

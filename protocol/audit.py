@@ -91,14 +91,10 @@ class AuditResult(NamedTuple):
 
 
 class Options(command.Trust):
-    signers: Path | None
-    value: Path | None
-    identity: Path | None
-    run_locked: bool
+    """Parsed arguments, those of `AuditOptions` among them."""
+
     replay: int | None
     nonce: str
-    draw: bool
-    simulate: bool
     details: bool
 
 
@@ -115,7 +111,7 @@ def main(argv: list[str] | None = None) -> int:
         help="decode N lanes again, drawn by --nonce (default: so many that a forged verdict is met with 95 %%)",
     )
     parser.add_argument("--nonce", default="", metavar="HEX", help="which lanes (default: drawn, and printed)")
-    parser.add_argument("--draw", action="store_true", help="make the drawings again, and compare them")
+    parser.add_argument("--draw", action="store_true", dest="redraw", help="make the drawings again, and compare them")
     parser.add_argument("--simulate", action="store_true", help="simulate again what registering simulated")
     parser.add_argument(
         "--run-locked", action="store_true", help="run the author's judge as well, contained, when all else held"
@@ -133,17 +129,8 @@ def act(args: Options) -> int:
         raise BadInput(f"{study.folder}: no registration is here; name the folder of one")
     if args.nonce and args.replay is None:
         raise BadInput("--nonce: chooses among the lanes that are decoded again; add --replay")
-    options = AuditOptions(
-        signers=args.signers,
-        headers=args.headers,
-        value=args.value,
-        identity=args.identity,
-        run_locked=args.run_locked,
-        replay=args.replay,
-        nonce=args.nonce or secrets.token_hex(16),
-        redraw=args.draw,
-        simulate=args.simulate,
-    )
+    options = AuditOptions(**{name: getattr(args, name) for name in AuditOptions._fields})
+    options = options._replace(nonce=args.nonce or secrets.token_hex(16))
     audited = audit(study, command.trusted_witnesses(args), options)
     anchoring = anchors.format_anchoring(audited.proofs)
     if args.details:

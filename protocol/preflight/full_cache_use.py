@@ -16,7 +16,7 @@ from protocol.plan import full_use, grid
 from protocol.plan.budget import Budget
 from protocol.plan.design import Arm, Design
 from protocol.run import progress, runner
-from protocol.run.executors import Job, JobResult, process_pool
+from protocol.run.executors import JobResult, process_pool
 from protocol.workspace.planned_study import PlannedStudy
 
 
@@ -40,7 +40,7 @@ def measure_full_cache(planned: PlannedStudy, problems: Mapping[str, Sequence[st
     with phase("measuring the full cache's use") as update:
         report = progress.make_reporter(total, total, update)
         with process_pool.open_executor(planned._replace(protocol=full_cache_design), lanes, report=report) as execute:
-            results = execute(Job(*unit) for unit in units)
+            results = execute(units)
             position = runner.ProgressTracker(units, workers)
             for unit, produced in zip(units, results, strict=True):
                 task_slots = slots.setdefault(unit.model, {}).setdefault(unit.task, {})

@@ -257,11 +257,11 @@ def _time_wide_batches(
     split = {name: spread_ids(item["dev"], problems_per_batch) for name, item in items.items()}
     load_model = cache_models(planned, report)
 
-    def run_unit(unit: runner.Unit, steps: int) -> Timings:
+    def run_unit(unit: Job, steps: int) -> Timings:
         tasks = (task._replace(max_new_tokens=min(steps, task.max_new_tokens)) for task in design.tasks)
         shorter = planned._replace(protocol=replace(design, tasks=tuple(tasks)))
         unit_timings = Timings(timings.models)
-        unit_timings.time_batches(make_executor(shorter, lanes, load_model=load_model, report=report))(Job(*unit))
+        unit_timings.time_batches(make_executor(shorter, lanes, load_model=load_model, report=report))(unit)
         return unit_timings
 
     for unit in list(dict.fromkeys(runner.split_into_units(grid.cells(design), split, problems_per_batch))):

@@ -25,15 +25,6 @@ from protocol.tasks.held_out_guard import HeldOutProblems
 from protocol.workspace.study import Study
 
 
-class Unit(NamedTuple):
-    """Every cell of one (model, task), for some problems."""
-
-    model: str
-    task: str
-    problems: tuple[str, ...]
-    cells: tuple[Cell, ...]
-
-
 class Progress(NamedTuple):
     done: int  # problems of a model and task
     total: int
@@ -41,7 +32,7 @@ class Progress(NamedTuple):
     all_lanes: int
     seconds_left: float | None  # seconds remaining for this model and task; None if none of its units was timed
     groups_left: int  # models and tasks still to run after it
-    unit: Unit
+    unit: Job
 
 
 RunUpdate: TypeAlias = "Progress | JobUpdate"
@@ -50,7 +41,7 @@ RunUpdate: TypeAlias = "Progress | JobUpdate"
 
 def split_into_units(
     cells: Sequence[Cell], problems: Mapping[str, Sequence[str]], problems_per_unit: int | None = None
-) -> list[Unit]:
+) -> list[Job]:
     """Return units in running order: by model and task as registered, problems sorted, `problems_per_unit` in
     a unit (default 1).
     """
@@ -60,7 +51,7 @@ def split_into_units(
     for model, task in groups:
         group_cells = tuple(cell for cell in cells if (cell.model, cell.task) == (model, task))
         ids = tuple(sorted(problems[task]))
-        work += [Unit(model, task, ids[start : start + size], group_cells) for start in range(0, len(ids), size)]
+        work += [Job(model, task, ids[start : start + size], group_cells) for start in range(0, len(ids), size)]
     return work
 
 
@@ -106,7 +97,7 @@ class ProgressTracker:
     Each model and task is timed separately, since they differ.
     """
 
-    def __init__(self, work: Sequence[Unit], concurrency: int, to_run: Collection[int] | None = None) -> None:
+    def __init__(self, work: Sequence[Job], concurrency: int, to_run: Collection[int] | None = None) -> None:
         """concurrency: units that run at once. to_run: indices of the units that have to run; None means all."""
         self._concurrency, self._problems, self._lanes = concurrency, 0, 0
         self._total = sum(len(unit.problems) for unit in work)
@@ -116,7 +107,7 @@ class ProgressTracker:
         for unit in work if to_run is None else [work[index] for index in to_run]:
             self._problems_left[unit.model, unit.task] += len(unit.problems)
 
-    def advance(self, unit: Unit, seconds: float | None) -> Progress:
+    def advance(self, unit: Job, seconds: float | None) -> Progress:
         """Return the progress after one more unit. seconds: its run time; None if it was already recorded."""
         group, problems = (unit.model, unit.task), len(unit.problems)
         self._problems += problems
@@ -137,7 +128,7 @@ class ProgressTracker:
 
 def record_units(
     folder: Path,
-    work: Sequence[Unit],
+    work: Sequence[Job],
     execute: Executor,
     *,
     phase: str,
@@ -163,7 +154,7 @@ def record_units(
             for index, unit in enumerate(work)
         }
         tracker = ProgressTracker(work, concurrency, [index for index in missing if missing[index]])
-        results = execute(Job(*unit) for index, unit in enumerate(work) if missing[index])
+        results = execute(unit for index, unit in enumerate(work) if missing[index])
         for index, unit in enumerate(work):
             seconds = None
             if missing[index]:

@@ -34,10 +34,10 @@ class Occlusion(NamedTuple):
     reading: Reading
     occlude: Occlude
     boundary: str | None
-    tail: int
+    tail: int | None
     cut: Decimal
     new_tokens: int
-    slip: Decimal | None
+    slip: Decimal | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -17,6 +17,8 @@ if TYPE_CHECKING:  # with torch
 
 
 class Job(NamedTuple):
+    """A unit of work: every cell of one (model, task), for some problems."""
+
     model: str
     task: str
     problems: tuple[str, ...]

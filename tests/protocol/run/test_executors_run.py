@@ -223,7 +223,7 @@ def undisturbed(tmp_path_factory):
     held = lock.read(folder)
     with claim.exclusive_run(Registration(folder)):
         attempt = claim.take(Registration.with_lock(folder, held))
-        units = [runner.Unit(*job) for job in toy_run.JOBS]
+        units = toy_run.JOBS
         about = {"phase": "confirm", "registration": held.digest, "attempt": attempt}
         runner.record_units(folder, units, lambda jobs: map(toy_run.produced, jobs), report=lambda event: None, **about)
         seal.write(Registration.with_lock(folder, held))

@@ -3,10 +3,10 @@
 from protocol.engine import Progress
 from protocol.plan.grid import Cell
 from protocol.run import progress, runner
-from protocol.run.executors import Loading
+from protocol.run.executors import Job, Loading
 
 CELL = Cell("tiny", "needle-256", "0.5", "crystal", 0)
-UNIT = runner.Unit("tiny", "needle-256", ("needle/256/0/000",), (CELL, CELL._replace(arm="random")))
+UNIT = Job("tiny", "needle-256", ("needle/256/0/000",), (CELL, CELL._replace(arm="random")))
 REACHED = runner.Progress(done=12, total=48, lanes=24, all_lanes=96, seconds_left=72.0, groups_left=0, unit=UNIT)
 
 

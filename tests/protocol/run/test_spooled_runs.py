@@ -126,7 +126,7 @@ def shard(folder):
 def record(folder, execute, jobs=JOBS):
     runner.record_units(
         folder,
-        [runner.Unit(*job) for job in jobs],
+        jobs,
         execute,
         phase="confirm",
         registration=LOCK,

@@ -121,7 +121,7 @@ def drive(folder, kind):
         with opened() as execute:
             runner.record_units(
                 folder,
-                [runner.Unit(*job) for job in JOBS],
+                JOBS,
                 execute,
                 phase="confirm",
                 registration=held.digest,

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
 from types import MappingProxyType
-from typing import Any, NamedTuple, Protocol, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from policies.oracle import oracle_policy
 from protocol import engine
@@ -20,7 +20,8 @@ from protocol.instruments.anatomy.run.layer_statistics import StatisticRow
 from protocol.instruments.anatomy.run.side_file import pack_rows, round_values
 from protocol.instruments.anatomy.run.traces import Decoder, Graded, Trace
 from protocol.instruments.anatomy.slip import thought_sets
-from protocol.instruments.anatomy.windows import Occlude, Reading, Span, oracle_priorities, span_of, windows
+from protocol.instruments.anatomy.table import Occlusion
+from protocol.instruments.anatomy.windows import Span, oracle_priorities, span_of, windows
 from protocol.models.load import LoadedModel
 from protocol.plan.task import Task
 from protocol.tasks import prompting
@@ -45,29 +46,6 @@ class Unlabelled(Exception):
     """Raised with the reason why a trace has no labels."""
 
 
-class Settings(Protocol):
-    """The settings of `[anatomy]` that define the occlusion of one trace."""
-
-    @property
-    def window(self) -> int: ...
-    @property
-    def stride(self) -> int: ...
-    @property
-    def reading(self) -> Reading: ...
-    @property
-    def occlude(self) -> Occlude: ...
-    @property
-    def boundary(self) -> str | None: ...
-    @property
-    def tail(self) -> int | None: ...
-    @property
-    def cut(self) -> Decimal: ...
-    @property
-    def new_tokens(self) -> int: ...
-    @property
-    def slip(self) -> Decimal | None: ...
-
-
 class TraceLine(NamedTuple):
     """body: of a record, without "half". values: bytes of the side file that it cites, if it cites one."""
 
@@ -76,7 +54,7 @@ class TraceLine(NamedTuple):
 
 
 def occlude_trace(
-    planned: PlannedStudy, model: LoadedModel, task: str, problem: str, settings: Settings, lanes: int | None = None
+    planned: PlannedStudy, model: LoadedModel, task: str, problem: str, settings: Occlusion, lanes: int | None = None
 ) -> TraceLine:
     """Run `occlude_traces` on one problem."""
     (line,) = occlude_traces(planned, model, task, [problem], settings, lanes)
@@ -88,7 +66,7 @@ def occlude_traces(
     model: LoadedModel,
     task: str,
     problems: Sequence[str],
-    settings: Settings,
+    settings: Occlusion,
     lanes: int | None = None,
 ) -> Iterator[TraceLine]:
     """Trace development problems, occlude each trace and run every arm; yield records in the order of the
@@ -114,7 +92,7 @@ def occlude_traces(
 
 
 def begin_traces(
-    planned: PlannedStudy, decode: Decoder, task: Task, problems: Sequence[str], settings: Settings
+    planned: PlannedStudy, decode: Decoder, task: Task, problems: Sequence[str], settings: Occlusion
 ) -> Iterator[TraceLine | OccludedTrace]:
     """Yield the traces of these problems to occlude, or the records of the others, in their order."""
     model = decode.model
@@ -140,7 +118,7 @@ def begin_occlusion(
     planned: PlannedStudy,
     decode: Decoder,
     task: Task,
-    settings: Settings,
+    settings: Occlusion,
     trace: Trace,
     grade: traces.Grading,
     head: dict[str, Any],
@@ -212,7 +190,7 @@ class OccludedTrace:
     planned: PlannedStudy
     decode: Decoder
     grade: traces.Grading
-    settings: Settings
+    settings: Occlusion
     task: str
     trace: Trace
     span: Span
