@@ -47,10 +47,8 @@ if TYPE_CHECKING:
     from protocol.evidence.late_randomness import Block
 
 FAILED, UNFINISHED, UNDETERMINED = 3, 6, 7  # exit statuses besides 0
-BESIDE_THE_VERDICT = (
-    "drawings",
-    "locked code",
-)  # on these no verdict depends; while another is undetermined, none is said
+# No verdict depends on these; while another item is undetermined, none is said.
+BESIDE_THE_VERDICT = ("drawings", "locked code")
 # Words of the output that the help explains.
 TERMS = ("held", "failed", "unfinished", "cannot tell", "not run", "INVALID", "ANCHORED", "UNANCHORED")
 

@@ -82,13 +82,7 @@ METHODS: Mapping[str, Method] = MappingProxyType(
 
 
 METHODS_FOR_SCORES = tuple(name for name, method in METHODS.items() if not method.needs_counts)
-MARGIN_METHODS = (
-    "t",
-    "restricted-likelihood",
-    "auto",
-    "betting",
-    "cr2",
-)  # methods that may be registered with a margin
+MARGIN_METHODS = ("t", "restricted-likelihood", "auto", "betting", "cr2")  # may be registered with a margin
 
 
 SPENDING = ("obrien-fleming", "pocock")  # error-spending functions of a design with looks: `stats.sequential`
