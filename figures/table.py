@@ -19,7 +19,7 @@ from figures.drawing.table_rows import cell_of
 from figures.drawing.verdict_formats import Summary
 from figures.report_page.answer import format_answer
 from protocol.formats.command_line import run_command
-from protocol.formats.terminal import line_width, shrink_columns, wrap_text
+from protocol.formats.terminal import is_piped, line_width, shrink_columns, wrap_text
 from protocol.formats.text_tables import format_columns
 from protocol.formats.vocabulary import VERDICT_WORDS
 
@@ -39,22 +39,15 @@ def verdict_table(judged: Mapping[str, Any], witness: str = formatting.WITNESS) 
     witness: the external witness of the study, from `protocol.evidence.external.anchors` after verification.
     """
     summary = summarize(judged, witness)
-    parts = [
-        *summary.lines,
-        "",
-        format_answer({**judged, "witness": witness}),
-        "",
-        *_align_columns(summary.headings, summary.rows),
-        *summary.notes,
-        "",
-        *_align_columns(ARM_HEADINGS, [_arm_cells(entry) for entry in judged["arms"]]),
-    ]
-    missing = judged["missing"]
+    head = [*summary.lines, "", format_answer({**judged, "witness": witness}), ""]
+    contrasts = _align_columns(summary.headings, summary.rows)
+    arms = _align_columns(ARM_HEADINGS, [_arm_cells(entry) for entry in judged["arms"]])
+    missing, parts = judged["missing"], list[str]()
     if missing["lanes"]:
         parts += ["", f"{missing['lanes']} of {missing['registered']} lanes have no grade"]
     for heading, key in (("Proves", "proves"), ("Does not prove", "does_not_prove")):
         parts += ["", heading, *(f"- {sentence}" for sentence in judged[key] or ["nothing"])]
-    return "\n".join(line for part in parts for line in _wrap_line(part))
+    return "\n".join([*_wrap_lines(head), *contrasts, *_wrap_lines(summary.notes), "", *arms, *_wrap_lines(parts)])
 
 
 def summarize(judged: Mapping[str, Any], witness: str = formatting.WITNESS) -> Summary:
@@ -132,10 +125,13 @@ def _arm_cells(arm: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def _align_columns(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    """Align text left and numbers right. Long names are shortened if a row is too wide; where they would lose too
-    much, in a narrow terminal, numbers get a line of their own below the names.
+    """Align text left and numbers right. Long names are shortened if a row is too wide for the terminal; where they
+    would lose too much, numbers get a line of their own below the names. Files and pipes get whole names.
     """
     is_text = [i < NAMES or title == "" for i, title in enumerate(head)]
+    if is_piped():
+        widths = [max(map(len, column)) for column in zip(head, *rows, strict=True)]
+        return [_pad_row(row, widths, is_text) for row in (head, *rows)]
     for length in range(MAX_NAME, MIN_NAME - 1, -1):
         table = [[*(_shorten(cell, length) for cell in row[:NAMES]), *row[NAMES:]] for row in (head, *rows)]
         widths = [max(map(len, column)) for column in zip(*table, strict=True)]
@@ -166,8 +162,8 @@ def _shorten(name: str, longest: int) -> str:
     return name if len(name) <= longest else f"{name[: longest - 1 - end]}…{name[len(name) - end :]}"
 
 
-def _wrap_line(line: str) -> list[str]:
-    return [line] if len(line) <= line_width() else wrap_text(line, later="  ")
+def _wrap_lines(lines: Sequence[str]) -> list[str]:
+    return [part for line in lines for part in ([line] if len(line) <= line_width() else wrap_text(line, later="  "))]
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -23,9 +23,14 @@ VERDICTS = re.compile(rf"(?<![\w-])({'|'.join(STYLES)})(?![\w-])( \(UNWITNESSED\
 
 def line_width() -> int:
     """Return the columns of a line: as many as the terminal has, from 60 to 160."""
-    if not _is_terminal(sys.stdout):
+    if is_piped():
         return PIPE_WIDTH
     return min(max(shutil.get_terminal_size((PIPE_WIDTH, 24)).columns, NARROWEST), WIDEST)
+
+
+def is_piped() -> bool:
+    """Return whether standard output is a file or a pipe, where a row of a table may be wider than a line of text."""
+    return not _is_terminal(sys.stdout)
 
 
 def wrap_text(text: str, width: int | None = None, first: str = "", later: str = "") -> list[str]:

@@ -24,8 +24,14 @@ LONG = "a-model-with-a-very-long-name-of-its-own-" * 3
     ],
     ids=["five", "sixteen", "long names", "long text"],
 )
-def test_no_line_is_wider_than_110_columns(judged):
-    assert all(len(line) <= 110 or LONG in line for line in lines(judged))  # no word is broken
+def test_in_a_pipe_text_has_110_columns_and_rows_have_whole_names(judged):
+    shown = lines(judged)
+    assert "\N{HORIZONTAL ELLIPSIS}" not in "".join(shown)
+    entries = [*judged["contrasts"], *judged["arms"]]
+    rows = [line for line in shown if any(line.startswith(f"{entry['model']}  ") for entry in entries)]
+    assert len(rows) == len(entries)
+    text = [line for line in shown if line not in rows and not line.startswith("model ")]
+    assert all(len(line) <= 110 or LONG in line for line in text)  # no word is broken
 
 
 @pytest.mark.parametrize("columns", [60, 72, 90, 160])
