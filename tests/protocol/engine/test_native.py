@@ -396,6 +396,7 @@ flags = ("-O1", "-g", "-std=c++17", "-ffp-contract=off", "-shared", "-fPIC", "-f
          "-fno-sanitize-recover=all")
 whole = ctypes.CDLL(str(library.build(library.INSTRUCTIONS["AVX2"], flags)))
 model, lanes = network("Qwen3", 64), catalogue()[::7]
+lanes += [one._replace(budget=one.budget and one.budget + 30) for one in lanes]  # equal for a while
 first = answer(model, outside(215, 3), lanes, max_new_tokens=8, kernel="native")
 library.load = lambda: whole
 second = answer(model, outside(215, 3), lanes, max_new_tokens=8, kernel="native")
