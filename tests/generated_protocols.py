@@ -9,6 +9,7 @@ from analysis.rules import RULES
 from analysis.stats.methods import MARGIN_METHODS, METHODS
 from policies.catalogue import CATALOGUE
 from protocol.formats.fields import Fault
+from protocol.formats.runners import find_design_table
 from protocol.formats.vocabulary import ISO_CACHE
 from protocol.plan import checks, settings_grid
 from protocol.plan.design import DESIGN, Design
@@ -30,6 +31,10 @@ BUDGETS = (
     (16, Decimal("0.5"), "0.3 of full"),
     tuple(range(32, 112, 8)),
 )
+NEAR = {"0.1 of full": "0.11 of full", "0.3 of full": "0.31 of full", "48 KiB": "50 KiB", "96 KiB": "98 KiB"} | {
+    "bytes of 32": "bytes of 33",
+    "bytes of 64": "bytes of 66",
+}  # the neighbour of a budget that is a text
 COUNTS = (1, 4, 9, 110)  # held-out problems of a level
 
 
@@ -40,12 +45,14 @@ class Drawn(NamedTuple):
 
 
 def draw(seed: int) -> Drawn | None:
-    """A protocol and its problems; None where a check of the design refuses it, as registering would."""
+    """A protocol and its problems; None where a check of the design refuses it, as registering would. Of seven, one is
+    of a study that another harness runs.
+    """
     rng = random.Random(seed)
-    document = _document(rng)
+    document = _document(rng) if rng.random() < 6 / 7 else _outside_document(rng)
     try:
         with any_press():
-            design = settings_grid.expand_grids(DESIGN.read(document, ""))
+            design = settings_grid.expand_grids(find_design_table(document, DESIGN).read(document, ""))
             checks.check(design)
     except Fault:
         return None
@@ -168,6 +175,13 @@ def _document(rng: random.Random) -> dict[str, Any]:
     if rng.random() < 0.2:
         beacon = {"source": "beacon", "name": "drand quicknet", "round": 7}
         document["randomness"] = rng.choice((beacon, {"source": "local"}))
+    if rng.random() < 0.3:
+        document["neighbours"] = [_near(budget) for budget in budgets]
+    if rng.random() < 0.2:
+        document["cite"] = {rng.choice([*arms]): "earlier"}
+        document["randomness"] = {"source": "cited"}
+    if rng.random() < 0.3:
+        document.pop("randomness", None)
     if rng.random() < 0.1:
         document["cost"] = {"prompt_tokens": [64], "new_tokens": 4, "lanes": [1, 2], "repetitions": 1, "warm_ups": 1}
         document["cost"]["seed"] = 7
@@ -176,6 +190,39 @@ def _document(rng: random.Random) -> dict[str, Any]:
         document["anatomy"] = {"window": 8, "stride": 4, "reading": "dropped", "occlude": occlude, "new_tokens": 8}
         document["anatomy"] |= {"alpha": Decimal("0.05"), "draws": 1000, "seed": 7}
     return document
+
+
+def _near(budget: Any) -> Any:
+    """A budget a little above this one."""
+    if isinstance(budget, str):
+        return NEAR[budget]
+    return budget + (max(1, budget // 32) if isinstance(budget, int) else Decimal("0.02"))
+
+
+def _outside_document(rng: random.Random) -> dict[str, Any]:
+    """The protocol of a study that another harness runs: one model, two to four ways to run it."""
+    names = rng.sample(["one", "two", "three", "a-b"], rng.randint(2, 4))
+    tasks = [
+        {"name": name, "file": f"{name}.jsonl", "chance": rng.choice((0, Decimal("0.25"), Decimal("0.5")))}
+        | rng.choice(({}, {"draw": 210}, {"scores": True}))
+        for name in rng.sample(["sums", "exams"], rng.randint(1, 2))
+    ]
+    decision = _decision(
+        rng, rng.choice(("superior", "non_inferior", "equivalent")), names[0], names[1:], [], ["m"], len(tasks)
+    )
+    for field in ("cache_tolerance", "memory", "unmatched"):
+        decision.pop(field, None)
+    document = {
+        "title": "Outputs of others",
+        "question": "Is it better?",
+        "models": ["m"],
+        "seeds": _some(rng, range(9), 1, 3),
+        "runner": {"kind": "outside"},
+        "tasks": tasks,
+        "arms": {name: {"command": "run it"} for name in names},
+        "decision": decision,
+    }
+    return document | ({"randomness": {"source": "local"}} if any("draw" in task for task in tasks) else {})
 
 
 def _generation(rng: random.Random) -> dict[str, Any]:

@@ -21,7 +21,7 @@ POWER = {
 
 def lock_content(design: Design, items: dict[str, Any], name: str = "study", **checks: Any) -> dict[str, Any]:
     """The content of the lock of a design. items: of every task, as in the lock; checks: of its field."""
-    arms = [arm.name for arm in design.arms]
+    arms = [arm.name for arm in design.arms if design.decodes]
     sizes = {str(len(resampling_problems(item))) for item in items.values()}
     inputs = finished_study.lock_content(name) | {
         "release": installed_files.release(),
