@@ -52,7 +52,9 @@ def draw(seed: int) -> Drawn | None:
     document = _document(rng) if rng.random() < 6 / 7 else _outside_document(rng)
     try:
         with any_press():
-            design = settings_grid.expand_grids(find_design_table(document, DESIGN).read(document, ""))
+            design = find_design_table(document, DESIGN).read(document, "")
+            if design.sweep is not None and design.sweep.grid is not None:
+                design = settings_grid.expand_grids(design)
             checks.check(design)
     except Fault:
         return None

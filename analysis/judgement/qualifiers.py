@@ -55,7 +55,10 @@ def _describe_cited(lock: Mapping[str, Any]) -> str:
     for arm, entry in lock.get(CITES, {}).items():
         other = f", decoded with {entry['other_code']} other files or libraries" if entry["other_code"] else ""
         studies.setdefault(f"{entry['name']} (lock {entry['lock'][:12]}){other}", []).append(arm)
-    return "; ".join(f"the lanes of {', '.join(arms)} are records of {study}" for study, arms in studies.items())
+    texts = [f"the lanes of {', '.join(arms)} are records of {study}" for study, arms in studies.items()]
+    if texts and previously_opened.describe_reproduction(lock):
+        texts.append("this reproduction decoded the other arms alone")
+    return "; ".join(texts)
 
 
 def _describe_unwitnessed(judged: Mapping[str, Any], lock: Mapping[str, Any]) -> str:

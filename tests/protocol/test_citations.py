@@ -109,6 +109,13 @@ def test_the_verdict_says_which_arms_were_cited_and_from_where(shelf):
     ]
 
 
+def test_a_reproduction_says_that_the_cited_arms_were_not_decoded_again(shelf):
+    first = Registration(shelf / "first")
+    reproduction = first.lock.content | {"parent": {"name": "first", "lock": first.lock.digest}}
+    words = dict(qualifiers.list_qualifiers(first.verdict.content["judged"], reproduction))
+    assert words["CITED"].endswith("; this reproduction decoded the other arms alone")
+
+
 def test_a_study_that_was_locked_first_is_named_by_the_claim_that_it_cites_and_a_later_one_is_on_known_problems(shelf):
     first, second = Registration(shelf / "first"), Registration(shelf / "second")
     assert Registration(shelf / "earlier").claim.content["cited_by"] == sorted(
