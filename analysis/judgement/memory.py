@@ -77,7 +77,8 @@ def contrast_memory(
 
 def find_neighbour(pairing: Pairing, arms: Arms, lock: Mapping[str, Any], excess: float) -> NeighbourPairing | None:
     """Return the comparator at its nearest registered neighbour or budget that holds, on the same problems, at least as
-    much as a subject with an excess, or at most as much as one with a shortfall; None without one, or neighbours.
+    much as a subject with an excess, or at most as much as one with a shortfall; None without one, or neighbours. One
+    that is further away than 5 % of the subject's memory, or a slot, says too little of its comparator there.
     """
     cell, side = (*_cell(pairing), pairing.subject), np.sign(excess)
     content, reached = lock["protocol"]["content"], []
@@ -90,7 +91,9 @@ def find_neighbour(pairing: Pairing, arms: Arms, lock: Mapping[str, Any], excess
             if paired.problems != pairing.problems or len(measured[0]) < 2:
                 continue
             subject, comparator = (values.mean() for values in measured)
-            if side * comparator >= side * subject:
+            slots = problem_table(arms[*cell[:2], budget, pairing.against], "mean_slots", list(paired.problems))
+            is_near = abs(comparator - subject) <= max(memory_charge.NEAR * subject, comparator / np.nanmean(slots))
+            if side * comparator >= side * subject and is_near:
                 reached.append((abs(comparator - subject), NeighbourPairing(budget, paired)))
     return min(reached, key=lambda item: item[0])[1] if reached else None
 

@@ -23,6 +23,7 @@ SLOPE_FACTOR = 2.0  # the curve may be this much steeper than the measured chord
 MIN_PRICE = 2.0  # accuracy points for 100 % more memory: twice the chord from an empty cache to a perfect one
 CLIFF = 0.005  # accuracy may change as much as between two budgets within this share of memory; at 200 slots, one slot
 PRICED = 0.02  # the largest excess that MIN_PRICE is asked of
+NEAR = 0.05  # a neighbour that is further away than this share of the subject's memory is not tested
 NOISE = 1e-9  # relative differences of memory below it are rounding
 MAX_MARGIN = 0.999  # the largest margin that a difference of accuracies can still exceed
 MIN_MEMORY_GAP = 0.05  # chords between caches that differ by less are noise

@@ -13,7 +13,7 @@ SOUND_METHOD = "restricted-likelihood"
 EXACT_BELOW = 500  # `auto` is exact below this many differing problems; simulated in benchmarks/validity
 
 # No interval is valid below this effective number of clusters: if one large cluster and many small ones count
-# as 3, nominal 95 % intervals cover 38 to 66 % (benchmarks.uneven_clusters).
+# as 3, nominal 95 % intervals cover 38 to 66 % (docs/decisions/42-scores-and-clusters.md).
 MIN_CLUSTERS = 5
 
 # Problems, or clusters; fewer are a screening ("Minimal-Intervention KV Retention", section 6).

@@ -122,42 +122,14 @@ def check_rule(
         sound = replace(decision, method=SOUND_METHOD, draws=None, seed=None)
         check_rule(replace(protocol, decision=sound), items, is_replication=is_replication, scored=scored)
     may_err = is_replication or is_published
-    units = {name: describe_units(item, name in scored) for name, item in items.items()}
-    items = {
-        name: {field: value for field, value in item.items() if field != "clusters"}
-        | {"confirm": resampling_problems(item)}
-        for name, item in items.items()
-    }
-    models = protocol.contrast_models()
-    corrected = float(decision.alpha) / len(models)
-    errors_by_size: dict[int, TypeOneError] = {}
-    for task_units in dict.fromkeys(units.values()):
-        error = _check_units(protocol, task_units, corrected, may_err)
-        size = task_units.effective
-        errors_by_size[size] = max(error, errors_by_size.get(size, error), key=lambda one: one.ratio)
-    plan = simulated_studies.StudyPlan(
-        protocol.content(),
-        [list(cell) for cell in grid.cells(protocol)],
-        items,
-        judging=1 if is_replication else CURRENT_JUDGING,
-        chance={task.name: str(task_chance(task) or 0) for task in protocol.tasks},
-    )
+    plan = _plan_study(protocol, items, judging=1 if is_replication else CURRENT_JUDGING)
+    errors_by_size = check_method(protocol, items, scored, may_err=may_err)
     try:
         rule = self_test.run_self_test(plan)
     except Vacuous as vacuous:
         raise BadInput(f"decision.rule: {vacuous}") from None
-    _, seed = draws_and_seed(plan.content["decision"])
-    errors = error_rates.decision_errors(
-        plan, np.random.default_rng([seed, len(models)]), _error_settings(protocol, units, errors_by_size)
-    )
-    if errors.exceeds(float(decision.alpha)) and not may_err:
-        raise BadInput(
-            f"decision.rule: {decision.rule} by {decision.method} "
-            + _describe_errors(errors.wrong, errors.studies, float(decision.alpha), "alpha")
-            + f" (CONFIRMED {_percent(errors.confirmed.share)}) where {errors.setting}; use fewer contrasts, or "
-            "another method or rule"
-        )
-    effects = detectable_effects(protocol, items)
+    errors = check_decision(protocol, items, scored, errors_by_size, plan, may_err=may_err)
+    effects = detectable_effects(protocol, plan.items)
     return {
         "tests": effects["tests"],
         "corrected_alpha": effects["corrected_alpha"],
@@ -172,6 +144,64 @@ def check_rule(
         "rule": rule,
         "decision_errors": error_rates.format_errors(errors),
     }
+
+
+def _plan_study(protocol: Design, items: Mapping[str, Any], judging: int) -> simulated_studies.StudyPlan:
+    """Return the study as the rule is tried on it: of a task with clusters one problem for each effective cluster."""
+    units = {
+        name: {field: value for field, value in item.items() if field != "clusters"}
+        | {"confirm": resampling_problems(item)}
+        for name, item in items.items()
+    }
+    return simulated_studies.StudyPlan(
+        protocol.content(),
+        [list(cell) for cell in grid.cells(protocol)],
+        units,
+        judging=judging,
+        chance={task.name: str(task_chance(task) or 0) for task in protocol.tasks},
+    )
+
+
+def check_method(
+    protocol: Design, items: Mapping[str, Any], scored: Sequence[str], *, may_err: bool = False
+) -> dict[int, TypeOneError]:
+    """Return the type-I error of one contrast by effective size; raise BadInput if it is too large.
+
+    may_err: an error that is too large is returned and not refused.
+    """
+    corrected = float(protocol.decision.alpha) / len(protocol.contrast_models())
+    errors: dict[int, TypeOneError] = {}
+    for units in dict.fromkeys(describe_units(item, name in scored) for name, item in items.items()):
+        error = _check_units(protocol, units, corrected, may_err)
+        size = units.effective
+        errors[size] = max(error, errors.get(size, error), key=lambda one: one.ratio)
+    return errors
+
+
+def check_decision(
+    protocol: Design,
+    items: Mapping[str, Any],
+    scored: Sequence[str],
+    errors_by_size: Mapping[int, TypeOneError],
+    plan: simulated_studies.StudyPlan | None = None,
+    *,
+    may_err: bool = False,
+) -> error_rates.DecisionErrors:
+    """Return how often the whole rule errs; raise BadInput if it is too often. errors_by_size: of `check_method`."""
+    plan = plan or _plan_study(protocol, items, CURRENT_JUDGING)
+    units = {name: describe_units(item, name in scored) for name, item in items.items()}
+    _, seed = draws_and_seed(plan.content["decision"])
+    rng = np.random.default_rng([seed, len(protocol.contrast_models())])
+    errors = error_rates.decision_errors(plan, rng, _error_settings(protocol, units, errors_by_size))
+    decision = protocol.decision
+    if errors.exceeds(float(decision.alpha)) and not may_err:
+        raise BadInput(
+            f"decision.rule: {decision.rule} by {decision.method} "
+            + _describe_errors(errors.wrong, errors.studies, float(decision.alpha), "alpha")
+            + f" (CONFIRMED {_percent(errors.confirmed.share)}) where {errors.setting}; use fewer contrasts, or "
+            "another method or rule"
+        )
+    return errors
 
 
 def detectable_effects(protocol: Design, items: Mapping[str, Any]) -> dict[str, Any]:
@@ -238,6 +268,11 @@ def _check_units(protocol: Design, units: Units, corrected: float, may_err: bool
     draw_count, seed = draws_and_seed(protocol.content()["decision"])
     # max-t resamples the whole family at once.
     level = float(decision.alpha) if METHODS[decision.method].family else corrected
+    if METHODS[decision.method].family and not units.counts_answers and not may_err:
+        raise BadInput(
+            f"decision.method: {decision.method} adjusts all contrasts together, which is not tried on scores and "
+            "clusters; write betting"
+        )
     min_p = 2.0 ** (1 - problems)  # the smallest possible p value
     if decision.method == "sign-flip" and min_p > level:
         raise BadInput(
@@ -256,12 +291,14 @@ def _check_units(protocol: Design, units: Units, corrected: float, may_err: bool
         )
     rng = np.random.default_rng([seed, problems])
     error = _estimate_type_one(protocol, decision.method, units, corrected, rng)
-    if error.exceeds() and not may_err:
+    sides = [] if may_err else _estimate_sides(protocol, decision.method, units, rng)
+    worst = next((each for each in (error, *sides) if each.exceeds()), None)
+    if worst is not None and not may_err:
         alternative = _alternative_method(protocol, units, corrected, rng)
         raise BadInput(
             f"decision.method: {decision.method} at {units.describe(len(protocol.seeds))} "
-            + _describe_errors(_wrong_share(error), error.studies, error.rate / error.ratio, "the level")
-            + f" where {error.setting}; "
+            + _describe_errors(_wrong_share(worst), worst.studies, worst.rate / worst.ratio, "the level")
+            + f" where {worst.setting}; "
             + (f"use {alternative}, which holds there" if alternative else "no method holds there; plan more problems")
         )
     return error
@@ -336,6 +373,26 @@ def _estimate_type_one(
     return type_one_error.worst_type_one_error(method, problems, seeds, corrected, rng)
 
 
+def _estimate_sides(protocol: Design, method: str, units: Units, rng: np.random.Generator) -> list[TypeOneError]:
+    """Return the error of each side of a test on scores or clusters, at the levels at which the rule takes a contrast:
+    where losses are skewed one side has all of the error, and CONFIRMED is one-sided. Not of rules with a margin, whose
+    tests are one-sided; right and wrong answers are tried by the whole rule.
+    """
+    if units.counts_answers or _margin_and_level(protocol)[0]:
+        return []
+    models, alpha = protocol.contrast_models(), float(protocol.decision.alpha)
+    is_of_cells = RULES[protocol.decision.rule].has_cell_levels
+    cells = set(Counter(models).values()) if is_of_cells else {len(models)}
+    sizes, steps = (
+        units.cluster_sizes or [1] * units.effective,
+        SCORE_STEPS if units.has_scores else len(protocol.seeds),
+    )
+    return [
+        cluster_populations.worst_error_of_clusters(method, sizes, steps, (alpha / count / 2,) * 2, rng, 0.0)
+        for count in sorted(cells)
+    ]
+
+
 def look_up_type_one(protocol: Design, method: str, problems: int, corrected: float) -> TypeOneError | None:
     """Return the type-I error from the table alone; None if the table lacks a part of it."""
     seeds, (margin, confirm_level) = len(protocol.seeds), _margin_and_level(protocol)
@@ -359,7 +416,10 @@ def _alternative_method(protocol: Design, units: Units, corrected: float, rng: n
     """Return the method to register in place of a refused one; None if no method holds its level."""
     for_others = CLUSTER_ALTERNATIVES if units.cluster_sizes else ("betting",)
     for name in ALTERNATIVES if units.counts_answers else for_others:
-        if not _is_refused(protocol, name) and not _estimate_type_one(protocol, name, units, corrected, rng).exceeds():
+        if _is_refused(protocol, name):
+            continue
+        errors = [_estimate_type_one(protocol, name, units, corrected, rng)]
+        if not any(error.exceeds() for error in errors + _estimate_sides(protocol, name, units, rng)):
             return name
     return None
 

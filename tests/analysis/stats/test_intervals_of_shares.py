@@ -6,7 +6,6 @@ from scipy import stats
 from statsmodels.stats.proportion import confint_proportions_2indep, proportion_confint
 
 from analysis.stats.interval import DegenerateDifference, clopper_pearson, newcombe
-from benchmarks.paired_shares import newcombe_paired, wilson
 
 
 @pytest.mark.parametrize(
@@ -26,11 +25,6 @@ def test_newcombes_limits_are_those_he_printed(counts, limits):
     assert newcombe(*counts) == pytest.approx(limits, abs=5e-5)
 
 
-def test_newcombes_limits_for_pairs_are_those_he_printed():
-    # Newcombe 1998, Statistics in Medicine 17:2635, table III, method 10
-    assert newcombe_paired(36, 12, 2, 0) == pytest.approx((0.0569, 0.3404), abs=5e-5)
-
-
 def plain_wilson(count: int, of: int, level: float) -> tuple[float, float]:
     """The shares p at which |count/of - p| is z standard errors at p, by bisection."""
     z, share = stats.norm.ppf((1 + level) / 2), count / of
@@ -48,12 +42,11 @@ def plain_wilson(count: int, of: int, level: float) -> tuple[float, float]:
     return ends[0], ends[1]
 
 
-def test_random_shares_have_the_limits_of_a_plain_search_and_of_statsmodels():
+def test_random_shares_have_the_limits_of_statsmodels():
     draw = np.random.default_rng(0)
     for _ in range(60):
         of = int(draw.integers(1, 400))
         count, level = int(draw.integers(0, of + 1)), float(draw.uniform(0.8, 0.999))
-        assert wilson(count, of, level) == pytest.approx(plain_wilson(count, of, level), abs=1e-9)
         beta = proportion_confint(count, of, alpha=1 - level, method="beta")
         assert clopper_pearson(count, of, level) == pytest.approx(beta, abs=1e-9)
 
@@ -72,43 +65,12 @@ def test_random_differences_are_joined_from_wilsons_limits():
         assert newcombe(count, of, other, of_other) == pytest.approx(theirs, abs=1e-12)
 
 
-def test_pairs_without_correlation_are_different_problems():
-    # 10 x 40 = 20 x 20: phi is 0.
-    assert newcombe_paired(10, 20, 20, 40) == pytest.approx(newcombe(30, 90, 30, 90), abs=1e-12)
-    # An empty margin: nobody solves with the second arm.
-    assert newcombe_paired(0, 12, 0, 30) == pytest.approx(newcombe(12, 42, 0, 42), abs=1e-12)
-
-
-def test_the_correlation_of_pairs_that_agree_is_corrected_for_continuity():
-    # 53 x 43 - 3 x 1 = 2276, less 100 / 2; margins 56 and 54 of 100.
-    phi = (2276 - 50) / np.sqrt(56 * 44 * 54 * 46)
-    (low1, high1), (low2, high2) = plain_wilson(56, 100, 0.95), plain_wilson(54, 100, 0.95)
-    below1, above1, below2, above2 = 0.56 - low1, high1 - 0.56, 0.54 - low2, high2 - 0.54
-    low = 0.02 - np.sqrt(below1**2 - 2 * phi * below1 * above2 + above2**2)
-    high = 0.02 + np.sqrt(above1**2 - 2 * phi * above1 * below2 + below2**2)
-    assert newcombe_paired(53, 3, 1, 43) == pytest.approx((low, high), abs=1e-9)
-    # 2 x 2 - 1 x 1 = 3 = 6 / 2 leaves none.
-    assert newcombe_paired(2, 1, 1, 2) == pytest.approx(newcombe(3, 6, 3, 6), abs=1e-12)
-
-
-def test_pairs_that_agree_narrow_the_limits_and_exchange_mirrors_them():
-    low, high = newcombe_paired(40, 12, 5, 43)
-    apart = newcombe(52, 100, 45, 100)
-    assert high - low < 0.7 * (apart[1] - apart[0])
-    assert newcombe_paired(40, 5, 12, 43) == pytest.approx((-high, -low))
-
-
-@pytest.mark.parametrize("limits", [wilson, clopper_pearson])
 @pytest.mark.parametrize(("count", "of", "says"), [(0, 0, "at least one"), (3, 2, "3 is not"), (-1, 2, "-1 is")])
-def test_what_is_no_share_is_refused_by_name(limits, count, of, says):
+def test_what_is_no_share_is_refused_by_name(count, of, says):
     with pytest.raises(DegenerateDifference, match=says):
-        limits(count, of)
+        clopper_pearson(count, of)
 
 
 def test_an_empty_arm_is_refused_by_name():
     with pytest.raises(DegenerateDifference, match="0 problems"):
         newcombe(3, 10, 0, 0)
-    with pytest.raises(DegenerateDifference, match="0 problems"):
-        newcombe_paired(0, 0, 0, 0)
-    with pytest.raises(DegenerateDifference, match="-2 is not"):
-        newcombe_paired(5, -2, 1, 9)
