@@ -1,8 +1,8 @@
 """Few or uneven clusters: the mean over problems with the bias-reduced cluster-robust error, CR2.
 
 Student's t of cluster values takes every cluster for one of the same size: with 8 to 40 clusters of uneven sizes its
-nominal 5 % are up to 13 % (docs/decisions/42-scores-and-clusters.md). CR2 corrects the error for what a large cluster pulls the
-mean towards itself (Bell & McCaffrey 2002), and has as many degrees of freedom as its own variance shows, by
+nominal 5 % are up to 13 % (docs/decisions/42-scores-and-clusters.md). CR2 corrects the error for what a large cluster
+pulls the mean towards itself (Bell & McCaffrey 2002), and has as many degrees of freedom as its own variance shows, by
 Satterthwaite's approximation (Pustejovsky & Tipton 2018, JBES 36:672). That depends on how problems of a cluster
 correlate, which few clusters cannot show: the smaller number is taken, of those for independent problems and for
 problems all alike.

@@ -234,10 +234,10 @@ def test_a_neighbour_that_holds_too_little_leaves_the_charge(tmp_path):
 
 @pytest.mark.parametrize(("slots", "is_tested"), [(135.0, True), (136.0, False)])
 def test_a_neighbour_that_is_further_away_than_five_percent_leaves_the_charge(tmp_path, slots, is_tested):
-    """129 x 1.05 = 135.45; the comparator gains nothing at the neighbour, much at its next budget."""
+    """129 x 1.05 = 135.45."""
     more = {("crystal", "128"): 129.0, ("snapkv", "132"): slots}
     row = row_at(judged(tmp_path, more, NEAR | WON, neighbours=["132"]), "128")
-    assert ("neighbour" in row["memory"], row["better"]) == (is_tested, is_tested)
+    assert ("neighbour" in row["memory"]) == is_tested
 
 
 def test_who_does_not_test_the_neighbour_gets_the_charge(tmp_path):
