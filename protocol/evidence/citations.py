@@ -95,7 +95,9 @@ def refuse_unusable(study: Registration, audit: Callable[[Registration], Sequenc
         if not cited.has(SEAL):
             raise BadInput(f"{where}, which is not sealed; first: kv-prereg confirm {cited.folder}")
         _refuse_ended(cited, where)
-        if not (study.reproduces or cited.lock.digest in opened or _names(cited, study.lock.digest)):
+        # What the cited claim draws is in no lock, so that none can say which of these problems were opened.
+        is_told = cited.lock.digest in opened and not _draws_cited(study)
+        if not (study.reproduces or is_told or _names(cited, study.lock.digest)):
             raise BadInput(
                 f"{where}, whose claim does not name this lock, so that nothing shows which came first; register "
                 "again in a new folder, which then says that its problems were opened"

@@ -109,15 +109,21 @@ class Registration:
         reference: Mapping[str, Any] | None = self.lock.content.get("parent")
         return reference
 
-    def find_parent(self) -> Registration | None:
-        """Return the parent of a reproduction or replication: a folder with the name and the lock that it cites, in
-        any folder of registrations here. None if there is none, and for a study that is no replication.
+    def find_parents(self) -> list[Registration]:
+        """Return every copy of the parent of a reproduction or replication, the most complete first: the folders with
+        the name and the lock that it cites, in any folder of registrations here. None for a study that is no
+        replication.
         """
         if (reference := self.parent) is None:
-            return None
+            return []
         shelves = sorted(self.folder.resolve().parent.parent.glob("*/"))
         candidates = (Registration(shelf / reference["name"]) for shelf in shelves)
-        return next((candidate for candidate in candidates if candidate.has_lock(reference["lock"])), None)
+        copies = [candidate for candidate in candidates if candidate.has_lock(reference["lock"])]
+        return sorted(copies, key=lambda copy: -len(copy.written_files()))
+
+    def find_parent(self) -> Registration | None:
+        """Return the first of `find_parents`; None without one."""
+        return next(iter(self.find_parents()), None)
 
     @property
     def reproduces(self) -> bool:

@@ -32,6 +32,8 @@ def test_a_replication_with_the_seconds_of_its_parent_is_a_copy(confirmed, tmp_p
     lock = rewriting.digest(copied.lock)
     copied.lock |= {"name": "study-001", "parent": {"name": "study", "lock": lock}}
     child = rewriting.write_study(copied, tmp_path / "replications" / "study-001")
+    (stub := tmp_path / "archive" / "study").mkdir(parents=True)  # a copy that comes first and has nothing to compare
+    shutil.copy(parent / "lock.json", stub)
     found = findings(child)["records"]
     assert found["status"] == "failed"
     assert "took the very seconds of study: they were copied, not run" in found["detail"]

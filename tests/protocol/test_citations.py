@@ -377,6 +377,19 @@ def test_drawn_problems_are_cited_before_they_are_drawn_or_not_at_all(late_shelf
     assert not (shelf / "second" / "lock.json").exists()
 
 
+def test_no_lock_says_that_drawn_problems_were_opened(late_shelf, tmp_path):
+    """Whoever saw what `late` drew, and then wrote its lock into `opened`, would be on problems called fresh."""
+    shelf = shutil.copytree(late_shelf, tmp_path / "shelf")
+    first, late = Registration(shelf / "first"), Registration(shelf / "late")
+    first.lock.content["opened"].append({"name": "late", "lock": late.lock.digest, "problems": {}})
+    citations.refuse_unusable(first, lambda study: [])
+    claim = json.loads((late.folder / "claim.json").read_bytes())
+    assert claim.pop("cited_by") == [first.lock.digest]
+    (late.folder / "claim.json").write_bytes(canonical.dumps(claim) + b"\n")
+    with pytest.raises(BadInput, match="whose claim does not name this lock"):
+        citations.refuse_unusable(first, lambda study: [])
+
+
 def test_another_late_value_than_that_of_the_cited_claim_fails(late_shelf):
     study = Registration(late_shelf / "first")
     value = "00" * 32

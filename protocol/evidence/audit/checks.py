@@ -366,13 +366,17 @@ class Checks:
         """Raise Tampered where every lane took the very seconds that it took in the study that this one cites, if that
         is beside it: no machine repeats its times, and whoever copies records has them.
         """
-        parent = self.study.find_parent()
-        if parent is None or not files.exists(parent.phase_folder("confirm")):
+        parents = [one for one in self.study.find_parents() if files.exists(one.phase_folder("confirm"))]
+        if not parents:
             return
-        ours, theirs = (_lane_times(study.confirm_records) for study in (self.study, parent))
-        shared = ours.keys() & theirs.keys()
-        if len({ours[lane] for lane in shared}) >= MIN_TIMES and all(ours[lane] == theirs[lane] for lane in shared):
-            raise Tampered(f"all {len(shared)} lanes took the very seconds of {parent.name}: they were copied, not run")
+        ours = _lane_times(self.study.confirm_records)
+        for parent in parents:
+            theirs = _lane_times(parent.confirm_records)
+            shared = ours.keys() & theirs.keys()
+            if len({ours[lane] for lane in shared}) >= MIN_TIMES and all(ours[lane] == theirs[lane] for lane in shared):
+                raise Tampered(
+                    f"all {len(shared)} lanes took the very seconds of {parent.name}: they were copied, not run"
+                )
 
     def _refuse_packed(self, paths: Iterable[Path]) -> None:
         """Raise Tampered for a packed shard of a study that may go on: no run appends to such a file."""

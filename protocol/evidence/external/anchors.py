@@ -13,6 +13,7 @@ from typing import Literal, NamedTuple, Protocol
 from protocol.evidence import registration
 from protocol.evidence.registration import Registration
 from protocol.formats import documents, files
+from protocol.formats.citations import CITES
 from protocol.formats.findings import CannotTell, find_remedy, one_line
 from protocol.formats.refusals import BadInput, Tampered, Unanchored
 from protocol.lock import lock
@@ -171,9 +172,13 @@ def format_anchoring(anchors: Sequence[Anchor]) -> str:
 
 def is_lock_witnessed(study: Registration, anchors: Iterable[Anchor]) -> bool:
     """Return whether the claim cites, byte for byte, a proof of the lock that is valid here: then the lock came
-    before the claim, and before all that follows from it. A proof that was made or completed later shows no order.
+    before the claim, and before all that follows from it. A proof that was made or completed later shows no order, nor
+    does any where records are cited: they are of before this claim, and only a claim that could be written anew says
+    that they are of after the lock.
     """
     if not study.has(registration.CLAIM) or not study.claim.content.get(registration.WITNESS):
+        return False
+    if study.lock.content.get(CITES):
         return False
     cited, present = study.claim.content[registration.WITNESS], study.lock_proofs()
     return any(

@@ -114,6 +114,16 @@ def test_a_proof_of_after_the_claim_shows_no_order(tmp_path, remote):
     assert not anchors.is_lock_witnessed(study, proofs)
 
 
+def test_a_proof_shows_no_order_to_records_that_are_cited(tmp_path, remote):
+    """They are of before this claim; whoever has their folder can write its claim anew, so that it names this lock."""
+    study = stamped(tmp_path / "study", remote)
+    finished_study.confirm(study.folder)
+    proofs = verified(study, remote)
+    assert anchors.is_lock_witnessed(study, proofs)
+    study.lock.content["cites"] = {"full": {"name": "earlier", "lock": "0" * 64, "seal": None, "other_code": 0}}
+    assert not anchors.is_lock_witnessed(study, proofs)
+
+
 def test_a_proof_that_nobody_here_trusts_is_no_witness(tmp_path, remote):
     study = stamped(tmp_path / "study", remote)
     finished_study.confirm(study.folder)
