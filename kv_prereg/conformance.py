@@ -97,10 +97,14 @@ class CacheLaws:
         network, context = self.network(), self.context()
         full = feed(network, context)
         for ratio in self.ratios:
-            expected = self.budget(context.shape[1], ratio)
-            for place, kept in enumerate(self.kept(full, self.compress(network, context, ratio))):
+            cache, expected = self.compress(network, context, ratio), self.budget(context.shape[1], ratio)
+            for place, kept in enumerate(self.kept(full, cache)):
                 assert len(kept) == expected, f"head {place}, ratio {ratio}: {len(kept)} slots, and not {expected}"
                 assert len({*kept}) == len(kept), f"head {place}, ratio {ratio}: one slot is kept twice"
+            alone = hold(self.slots(cache), len(full.layers))
+            said, of_these = (say(network, context[:, -1:], context.shape[1], state) for state in (cache, alone))
+            same = torch.allclose(said, of_these, rtol=0.01, atol=0.01)
+            assert same, f"ratio {ratio}: what follows is not what follows from the kept slots alone"
 
     def test_memory_falls_with_the_slots(self) -> None:
         network, context = self.network(), self.context()
@@ -121,14 +125,16 @@ class CacheLaws:
 
     def test_the_network_is_left_as_it_was(self) -> None:
         network, context = self.network(), self.context()
-        before = feed(network, context)
+        before, said = feed(network, context), say(network, context, 0, None)
         hooks = sum(len(module._forward_hooks) + len(module._forward_pre_hooks) for module in network.modules())
         for _ in range(2):
             self.compress(network, context, self.ratios[-1])
         after = sum(len(module._forward_hooks) + len(module._forward_pre_hooks) for module in network.modules())
         assert after == hooks, f"{after - hooks} hooks stay"
         for place, pair in enumerate(zip(self.slots(before), self.slots(feed(network, context)), strict=True)):
-            assert torch.equal(pair[0].keys, pair[1].keys), f"head {place}: the full cache is another one afterwards"
+            same = all(torch.equal(*parts) for parts in zip(*pair, strict=True))
+            assert same, f"head {place}: the full cache is another one afterwards"
+        assert torch.equal(said, say(network, context, 0, None)), "the network says something else afterwards"
 
     def test_the_same_context_is_compressed_alike(self) -> None:
         network, context = self.network(), self.context()
@@ -138,17 +144,18 @@ class CacheLaws:
 
     def kept(self, full: Any, cache: Any) -> list[list[int]]:
         """Return by head the slots of the full cache that it kept: each has to be one of these, key and value."""
+        whole, held = self.slots(full), self.slots(cache)
+        assert len(held) == len(whole), f"{len(held)} heads, and not {len(whole)}"
         return [
-            locate(whole, slots, self.tolerance, f"head {place}")
-            for place, (whole, slots) in enumerate(zip(self.slots(full), self.slots(cache), strict=True))
+            locate(*pair, self.tolerance, f"head {place}") for place, pair in enumerate(zip(whole, held, strict=True))
         ]
 
 
 def locate(whole: HeadSlots, slots: HeadSlots, tolerance: float, where: str) -> list[int]:
     """Return the slots of `whole` with the keys and values of `slots`. Raises AssertionError for any that is none."""
-    distance = torch.cdist(slots.keys, whole.keys, p=torch.inf)
+    distance = torch.cdist(slots.keys.float(), whole.keys.float(), p=torch.inf)
     nearest = distance.argmin(-1)
-    apart = torch.maximum(distance.amin(-1), (slots.values - whole.values[nearest]).abs().amax(-1))
+    apart = torch.maximum(distance.amin(-1), (slots.values - whole.values[nearest]).float().abs().amax(-1))
     assert bool((apart <= tolerance).all()), f"{where}: slot {int(apart.argmax())} is none of the full cache"
     return [int(slot) for slot in nearest]
 
@@ -174,14 +181,28 @@ def feed(network: Any, context: Tensor) -> Any:
 
 def continue_greedily(network: Any, context: Tensor, cache: Any, tokens: int = 8) -> list[int]:
     """Return the likeliest tokens after the last one of the context, which is fed once more. The cache grows."""
-    said, place = context[:, -1:], context.shape[1]
-    answer: list[int] = []
-    with torch.no_grad():
-        for step in range(tokens):
-            at = torch.tensor([[place + step]])
-            said = network(said, past_key_values=cache, position_ids=at).logits[:, -1:].argmax(-1)
-            answer.append(int(said))
+    said, answer = context[:, -1:], list[int]()
+    for step in range(tokens):
+        said = say(network, said, context.shape[1] + step, cache)[:, -1:].argmax(-1)
+        answer.append(int(said))
     return answer
+
+
+def say(network: Any, tokens: Tensor, place: int, cache: Any) -> Tensor:
+    """Return the logits [1, token, word] after tokens [1, token] from a place on. The cache, if there is one, grows."""
+    at = torch.arange(place, place + tokens.shape[1])[None]
+    with torch.no_grad():
+        logits: Tensor = network(tokens, past_key_values=cache, position_ids=at, use_cache=cache is not None).logits
+    return logits.float()
+
+
+def hold(slots: Sequence[HeadSlots], layers: int) -> Any:
+    """Return a plain cache of these slots, heads of equal numbers layer by layer."""
+    cache, heads = transformers.DynamicCache(), len(slots) // layers
+    for layer in range(layers):
+        members = slots[layer * heads : (layer + 1) * heads]
+        cache.update(*(torch.stack(parts)[None] for parts in zip(*members, strict=True)), layer)
+    return cache
 
 
 def kept_by_policy(network: Any, policy: str | Policy | None, context: Tensor, budget: int) -> list[list[int]]:

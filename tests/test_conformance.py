@@ -83,6 +83,18 @@ def change_a_weight(_, network):
     network.model.layers[0].self_attn.k_proj.weight *= 1.01
 
 
+def attend_to_all(network, context, ratio):
+    """What it shows is evicted; what it attends to is not."""
+    cache, full = keep_latest(network, context, ratio), conformance.feed(network, context)
+    for layer, whole in zip(cache.layers, full.layers, strict=True):
+        layer.update = whole.update
+    return cache
+
+
+def change_what_is_said(_, network):
+    network.lm_head.weight *= 1.01
+
+
 def keep_as_view(network, context, ratio):
     cache = conformance.feed(network, context)
     first = context.shape[1] - int(context.shape[1] * (1 - ratio))
@@ -108,6 +120,8 @@ FAULTS = {
     "a turned key": (change(turn_a_key), {ZERO, EXACT, REFERENCE}),
     "a hook stays": (change(leave_a_hook), {NETWORK}),
     "a weight is changed": (change(change_a_weight), {EXACT, NETWORK, ALIKE}),
+    "another head of words": (change(change_what_is_said), {NETWORK}),
+    "evicted slots are attended to": (attend_to_all, {EXACT}),
     "nothing is evicted": (
         lambda network, context, ratio: conformance.feed(network, context),
         {EXACT, MEMORY, REFERENCE},
@@ -123,6 +137,25 @@ def test_a_fault_breaks_its_laws_and_no_other(fault):
     laws = TestLatest()
     laws.compress = compress
     assert laws.broken().keys() == expected
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_an_honest_cache_in_16_bits_keeps_every_law(dtype):
+    laws = TestLatest()
+    laws.network = lambda: conformance.make_network(dtype=dtype)
+    assert laws.broken() == {}
+
+
+def test_a_cache_without_the_last_layer_is_broken_and_not_an_error():
+    def compress(network, context, ratio):
+        cache = keep_latest(network, context, ratio)
+        if ratio:
+            cache.layers = cache.layers[:1]
+        return cache
+
+    laws = TestLatest()
+    laws.compress = compress
+    assert laws.broken()[EXACT] == "2 heads, and not 4"
 
 
 def test_the_sliding_window_of_transformers_frees_nothing_before_the_next_token():

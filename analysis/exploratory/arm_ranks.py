@@ -35,14 +35,15 @@ def rank_study(study: Study) -> list[RankedCell]:
     """Rank the arms wherever three or more evict to one budget, on the problems that all of them have a grade for.
 
     All ranks of the study hold together with probability 1 - alpha of its decision. A cell of fewer than two problems
-    has no ranks.
+    has no ranks, nor have registered neighbours of a budget, where the subject does not run.
     """
+    content = study.lock["protocol"]["content"]
     lanes = apply_missing_rule(study).study.lanes
     names, cells, groups = [], [], []
     for cell, rows in lanes.groupby(["model", "task", "budget"], sort=False):
         scores = rows.pivot(index="problem", columns=["arm", "seed"], values="correct").dropna()
         arms = [arm for arm in dict.fromkeys(rows["arm"]) if arm in scores]
-        if len(arms) < LEAST_ARMS or len(scores) < 2:
+        if len(arms) < LEAST_ARMS or len(scores) < 2 or cell[2] in content.get("neighbours", ()):
             continue
         clusters = None
         if "cluster" in rows and rows["cluster"].nunique() < rows["problem"].nunique():
@@ -53,7 +54,7 @@ def rank_study(study: Study) -> list[RankedCell]:
         groups.append(RankedArms([scores[arm].to_numpy() for arm in arms], clusters))
     if not groups:
         return []
-    level = 1 - float(study.lock["protocol"]["content"]["decision"]["alpha"])
+    level = 1 - float(content["decision"]["alpha"])
     try:
         ranks = rank_arms(groups, level=level, draws=DRAWS, rng=np.random.default_rng(SEED))
     except DegenerateDifference:  # a single cluster

@@ -13,6 +13,7 @@ MOST = 120
 WIDE_TABLES = {
     "benchmarks/RESULTS.md",
     "docs/comparison.md",
+    "docs/decisions/68-false-verdicts.md",
     "docs/findings.md",
     "docs/gates.md",
     "docs/protocol.md",

@@ -45,6 +45,13 @@ def test_clusters_are_resampled_whole(tmp_path):
     assert {(rank.first, rank.last) for _, rank in cell.arms} == {(1, 3)}
 
 
+def test_neighbours_of_a_budget_are_no_ranking(tmp_path):
+    """The subject does not run there, so that whoever is first there need not be ahead of it."""
+    content = study.content(against=["snapkv", "h2o", "knorm"]) | {"neighbours": ["0.6"]}
+    content["arms"] |= {"knorm": {"policy": "knorm"}}
+    assert [cell.budget for cell in ranked(tmp_path / "s", content=content)] == ["0.5"]
+
+
 def test_two_arms_are_no_ranking(tmp_path):
     content = study.content(against=["snapkv"])
     del content["arms"]["h2o"]
