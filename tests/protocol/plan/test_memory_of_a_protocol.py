@@ -145,6 +145,9 @@ def test_registering_says_what_an_excess_may_cost_and_which_neighbours_would_fre
     (line,) = lines(["132", "0.5"])
     assert line.startswith("memory at 0.3, 100 B: ")
     assert lines(["132", "0.309", "103 B"]) == lines([], against=["full"]) == []
+    assert lines(["134", "0.309", "103 B"]) == []  # 128 x 1.05 = 134.4: the judge tests none that is further away
+    (line,) = lines(["135", "0.309", "103 B"])
+    assert line.startswith("memory at 128: ")
 
 
 def test_a_near_budget_is_not_suggested_and_serves_as_a_neighbour():
