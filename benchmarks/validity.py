@@ -1,6 +1,6 @@
 """How often whole rules err and families of intervals miss: every method, every rule, every kind of data.
 
-    python -m benchmarks.validity                  # 10,000 studies a cell, about ten processor minutes
+    python -m benchmarks.validity                  # 10,000 studies a cell
     python -m benchmarks.validity --only clusters  # data whose name has this word
 
 A family of two models and two budgets at 0.05. What registering refuses, by its own checks, is printed with its reason.

@@ -190,7 +190,7 @@ def continue_greedily(network: Any, context: Tensor, cache: Any, tokens: int = 8
 
 def say(network: Any, tokens: Tensor, place: int, cache: Any) -> Tensor:
     """Return the logits [1, token, word] after tokens [1, token] from a place on. The cache, if there is one, grows."""
-    at = torch.arange(place, place + tokens.shape[1])[None]
+    at = torch.arange(place, place + tokens.shape[1], device=tokens.device)[None]
     with torch.no_grad():
         logits: Tensor = network(tokens, past_key_values=cache, position_ids=at, use_cache=cache is not None).logits
     return logits.float()
