@@ -224,11 +224,12 @@ def refuse_small_budgets(planned: PlannedStudy, lengths: PromptLengths, budgets:
     round, the smallest counts.
 
     What the text decides, such as the length of a protected trunk, counts with its maximum: otherwise lanes
-    whose text needs more would fail, in this arm alone, and would not be missing at random.
+    whose text needs more would fail, in this arm alone, and would not be missing at random. Nor may both ends of
+    `preserve` fill a budget: no arm would choose a slot, and all would be alike.
     """
     protocol, budgets = planned.protocol, tuple(budgets)
-    has_preserve = protocol.generation.preserve is not None
-    remedy = ", or let generation.preserve protect less" if has_preserve else ""
+    preserve = protocol.generation.preserve
+    remedy = "" if preserve is None else ", or let generation.preserve protect less"
     policies_by_arm = {arm.name: protocol.policy(arm.name) for arm in protocol.arms}
     extra_prompts = {arm.name: protocol.extra_prompt(arm.name) for arm in protocol.arms}
     for (model, task, extra_prompt), sizes in lengths.items():
@@ -245,6 +246,11 @@ def refuse_small_budgets(planned: PlannedStudy, lengths: PromptLengths, budgets:
                 raise BadInput(
                     f"budgets: {budget} gives {slots} slots for {task.name} ({prompt[0]} tokens), "
                     f"fewer than the {protected} that arm {arm!r} protects at most; raise the budget{remedy}"
+                )
+            if preserve is not None and not preserve.prompt and protected == slots:
+                raise BadInput(
+                    f"generation.preserve: protects all {slots} slots of budget {budget}, so that no arm chooses one "
+                    "and all are alike; write fewer sinks or recent slots"
                 )
 
 

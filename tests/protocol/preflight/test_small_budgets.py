@@ -82,6 +82,17 @@ def test_a_budget_that_cannot_hold_prompt_and_recency_is_refused_with_both_fixes
     )
 
 
+@pytest.mark.parametrize("ends", ['sinks = "K/2", recent = "K/2"', "recent = 100", "sinks = 100, recent = 0"])
+def test_ends_that_fill_the_budget_leave_no_arm_a_choice(ends):
+    settings = f"threads = 1\ninterval = 16\npreserve = {{ prompt = false, {ends} }}"
+    with pytest.raises(BadInput, match="protects all 100 slots of budget 100, so that no arm chooses one"):
+        check("random", 100, (300, 0), settings)
+
+
+def test_a_slot_that_the_ends_leave_is_a_choice():
+    check("random", 100, (300, 0), "threads = 1\ninterval = 16\npreserve = { prompt = false, sinks = 49, recent = 50 }")
+
+
 def test_a_budget_counts_by_the_smallest_of_its_rounds():
     """A pinned prompt of 300 tokens: a schedule leaves 250 of 500 slots in some rounds, 350 of 700."""
     settings = 'threads = 1\ninterval = 16\nprompt = "pinned"'
