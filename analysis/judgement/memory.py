@@ -91,8 +91,8 @@ def find_neighbour(pairing: Pairing, arms: Arms, lock: Mapping[str, Any], excess
             if paired.problems != pairing.problems or len(measured[0]) < 2:
                 continue
             subject, comparator = (values.mean() for values in measured)
-            slots = problem_table(arms[*cell[:2], budget, pairing.against], "mean_slots", list(paired.problems))
-            is_near = abs(comparator - subject) <= max(memory_charge.NEAR * subject, comparator / np.nanmean(slots))
+            slots = np.nanmean(arms[*cell[:2], budget, pairing.against]["mean_slots"])
+            is_near = abs(comparator - subject) <= max(memory_charge.NEAR * subject, comparator / slots)
             if side * comparator >= side * subject and is_near:
                 reached.append((abs(comparator - subject), NeighbourPairing(budget, paired)))
     return min(reached, key=lambda item: item[0])[1] if reached else None

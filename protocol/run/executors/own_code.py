@@ -148,8 +148,8 @@ class Confinement:
             self._network, self._modules_read = network, 0
         before, start = _network_state(network), perf_counter()
         check = self.check_now_and_then  # as it is before their code could replace it
-        if len(sys.modules) != self._modules_read:  # loading a model may have changed torch
-            self._read_wide_surroundings()
+        if len(sys.modules) != self._modules_read or any(self._find_changes()):
+            self._read_wide_surroundings()  # loading a model may have changed torch
         self._process, self._modules_loaded = _read_process(), len(sys.modules)
         with self.apply():
             self._policies = tuple(build())

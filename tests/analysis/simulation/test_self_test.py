@@ -12,7 +12,7 @@ from sampled import sampled
 
 from analysis import rules
 from analysis.judgement import contrasts as compared
-from analysis.judgement import judgement
+from analysis.judgement import judgement, missing_bounds
 from analysis.judgement.study_files import NOT_RUN, Study
 from analysis.rules.rule import Contrast
 from analysis.rules.self_test_cases import EndedLanes, Outcome, Scenario
@@ -357,7 +357,7 @@ def test_a_judge_that_drops_what_counts_as_wrong_is_refused(monkeypatch):
 
 
 def test_a_judge_that_does_not_ask_what_missing_lanes_would_have_been_is_refused(monkeypatch):
-    monkeypatch.setattr(judgement.missing_bounds, "extreme_studies", lambda study: [])
+    monkeypatch.setattr(missing_bounds, "extreme_studies", lambda study: [])
     with pytest.raises(self_test.Vacuous, match="the subject's lanes have no grade: says REFUTED, not INCONCLUSIVE"):
         self_test.run_self_test(superior(missing="wrong"))
 
