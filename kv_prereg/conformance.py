@@ -126,10 +126,10 @@ class CacheLaws:
     def test_the_network_is_left_as_it_was(self) -> None:
         network, context = self.network(), self.context()
         before, said = feed(network, context), say(network, context, 0, None)
-        hooks = sum(len(module._forward_hooks) + len(module._forward_pre_hooks) for module in network.modules())
+        hooks = count_hooks(network)
         for _ in range(2):
             self.compress(network, context, self.ratios[-1])
-        after = sum(len(module._forward_hooks) + len(module._forward_pre_hooks) for module in network.modules())
+        after = count_hooks(network)
         assert after == hooks, f"{after - hooks} hooks stay"
         for place, pair in enumerate(zip(self.slots(before), self.slots(feed(network, context)), strict=True)):
             same = all(torch.equal(*parts) for parts in zip(*pair, strict=True))
@@ -177,6 +177,11 @@ def feed(network: Any, context: Tensor) -> Any:
     with torch.no_grad():
         network(context, past_key_values=cache)
     return cache
+
+
+def count_hooks(network: Any) -> int:
+    """Return how many hooks the forwards of the network and of its parts have."""
+    return sum(len(module._forward_hooks) + len(module._forward_pre_hooks) for module in network.modules())
 
 
 def continue_greedily(network: Any, context: Tensor, cache: Any, tokens: int = 8) -> list[int]:

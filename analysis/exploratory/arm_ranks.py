@@ -34,8 +34,9 @@ class RankedCell(NamedTuple):
 def rank_study(study: Study) -> list[RankedCell]:
     """Rank the arms wherever three or more evict to one budget, on the problems that all of them have a grade for.
 
-    All ranks of the study hold together with probability 1 - alpha of its decision. A cell of fewer than two problems
-    has no ranks, nor have registered neighbours of a budget, where the subject does not run.
+    All ranks of the study are to hold together with probability 1 - alpha of its decision; max-t, which registering
+    refuses for clusters and scores, falls short of it where clusters are few or scores skewed. A cell of fewer than
+    two problems has no ranks, nor have registered neighbours of a budget, where the subject does not run.
     """
     content = study.lock["protocol"]["content"]
     lanes = apply_missing_rule(study).study.lanes

@@ -175,10 +175,10 @@ def tost(
     """Return `equivalence.tost` of the difference at equal memory: the limits are widened, and each margin is
     moved by what memory may explain on that side. A margin moved beyond any difference has p = 1.
     """
-    lower, upper = max(points, 0.0) - margin, margin + min(points, 0.0)
-    clipped = min(lower, MAX_MARGIN), max(upper, -MAX_MARGIN)
     from analysis.stats import equivalence  # rules without a margin do without
 
+    lower, upper = max(points, 0.0) - margin, margin + min(points, 0.0)
+    clipped = min(lower, MAX_MARGIN), max(upper, -MAX_MARGIN)
     tests = equivalence.tost(difference, clipped, alpha=alpha, method=method, draws=draws, rng=rng, sizes=sizes)
     return tests._replace(
         low=max(-1.0, tests.low - max(points, 0.0)),

@@ -38,7 +38,7 @@ def open_cited(folder: Path, protocol: Mapping[str, Any]) -> dict[str, Registrat
     Raises BadInput for one that is not there or cannot be cited, and Tampered for a damaged lock.
     """
     cited = {arm: _open_sibling(folder, arm, name) for arm, name in protocol.get(FIELD, {}).items()}
-    draws_cited = protocol.get(late_randomness.FIELD, {}).get("source") == late_randomness.CITED
+    draws_cited = _draws_cited(protocol)
     for arm, study in cited.items():
         where = f"{FIELD}.{arm}: {study.name}"
         if draws_cited != (late_randomness.FIELD in study.protocol):
@@ -96,7 +96,7 @@ def refuse_unusable(study: Registration, audit: Callable[[Registration], Sequenc
             raise BadInput(f"{where}, which is not sealed; first: kv-prereg confirm {cited.folder}")
         _refuse_ended(cited, where)
         # What the cited claim draws is in no lock, so that none can say which of these problems were opened.
-        is_told = cited.lock.digest in opened and not _draws_cited(study)
+        is_told = cited.lock.digest in opened and not _draws_cited(study.protocol)
         if not (study.reproduces or is_told or _names(cited, study.lock.digest)):
             raise BadInput(
                 f"{where}, whose claim does not name this lock, so that nothing shows which came first; register "
@@ -113,7 +113,7 @@ def claim_fields(study: Registration) -> dict[str, Any]:
     cited = [_find(study, entry) for entry in _entries(study.lock.content)]
     seals, citing = {other.lock.digest: other.seal.digest for other in cited}, find_citing(study)
     fields: dict[str, Any] = ({CITES: seals} if seals else {}) | ({CITED_BY: citing} if citing else {})
-    return fields | ({late_randomness.FIELD: _late_value(cited[0])} if _draws_cited(study) else {})
+    return fields | ({late_randomness.FIELD: _late_value(cited[0])} if _draws_cited(study.protocol) else {})
 
 
 def find_citing(study: Registration) -> list[str]:
@@ -167,7 +167,7 @@ def check(study: Registration) -> str:
         seal, named = cited.seal.digest, study.claim.content.get(CITES, {}).get(entry["lock"])
         if seal != named or entry["seal"] not in (None, seal):
             raise Tampered(f"{entry['name']}: has another seal than {CLAIM} and {lock.NAME} cite; it was sealed anew")
-        if _draws_cited(study) and study.claim.content.get(late_randomness.FIELD) != _late_value(cited):
+        if _draws_cited(study.protocol) and study.claim.content.get(late_randomness.FIELD) != _late_value(cited):
             raise Tampered(f"{CLAIM}: {late_randomness.FIELD}: is not the value that {entry['name']} drew")
         arms = _arms_of(locked, entry["lock"])
         for arm in arms:
@@ -307,9 +307,8 @@ def _find(study: Registration, entry: Mapping[str, Any]) -> Registration:
     raise Tampered(f"{entry['name']}: has another lock than the one that is cited, {entry['lock'][:12]}")
 
 
-def _draws_cited(study: Registration) -> bool:
-    source = study.protocol.get(late_randomness.FIELD, {}).get("source")
-    return bool(source == late_randomness.CITED)
+def _draws_cited(protocol: Mapping[str, Any]) -> bool:
+    return bool(protocol.get(late_randomness.FIELD, {}).get("source") == late_randomness.CITED)
 
 
 def _late_value(cited: Registration) -> dict[str, Any]:

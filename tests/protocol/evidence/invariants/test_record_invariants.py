@@ -149,10 +149,6 @@ def test_an_unfinished_study_breaks_no_relation(tmp_path, made, count):
     assert made.broken(tmp_path) == set()
 
 
-def short(body):
-    return 2 < body["tokens"] < 20
-
-
 @pytest.mark.parametrize(("change", "named"), BREAKS, ids=[f"{at}-{named[0]}" for at, (_, named) in enumerate(BREAKS)])
 def test_a_rewrite_is_named_by_the_relation_that_it_breaks(tmp_path, studies_made, made, change, named):
     made.others = studies_made
