@@ -25,6 +25,7 @@ import warnings
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from importlib.metadata import EntryPoint
+from itertools import chain
 from time import perf_counter
 from types import BuiltinFunctionType, FunctionType, MappingProxyType, MethodType, ModuleType
 from typing import Any, NamedTuple
@@ -111,6 +112,7 @@ class Confinement:
         self._policies: tuple[Any, ...] = ()
         self._own_modules: tuple[str, ...] = ()
         self._surroundings, self._modules_read = _read_surroundings(self._modules, is_wide=False), 0
+        self._entries = Entries(each.owner for each in self._surroundings.values())
         self._process, self._modules_loaded = _read_process(), len(sys.modules)
 
     @contextmanager
@@ -197,10 +199,15 @@ class Confinement:
 
     def _find_changes(self) -> Iterator[tuple[str, str]]:
         """Yield each module or class that changed, with the first name at which another value stands."""
+        if self._entries.are_same():
+            return
+        is_harmless = True
         for where, each in list(self._surroundings.items()):
-            now = vars(each.owner)
-            if not _is_same(now, each.names) and (name := self._first_change(now, each)):
+            if name := self._first_change(vars(each.owner), each):
+                is_harmless = False
                 yield where, name
+        if is_harmless:
+            self._entries.accept()
 
     def _first_change(self, now: Mapping[str, object], each: "Surroundings") -> str:
         """Return the first name at which another value stands; empty if there is none. Submodules may be added, and
@@ -237,6 +244,7 @@ class Confinement:
 
     def _read_wide_surroundings(self) -> None:
         self._surroundings = _read_surroundings(self._modules, self._classes)
+        self._entries = Entries(each.owner for each in self._surroundings.values())
         self._modules_read = len(sys.modules)
         owners = [each.owner for each in self._surroundings.values()]
         self._foreign = {id(owner) for owner in owners} | {id(vars(each)) for each in owners if _is_module(each)}
@@ -300,13 +308,29 @@ class Surroundings(NamedTuple):
     is_guarded: bool
 
 
-def _is_same(now: Mapping[str, object], before: Mapping[str, object]) -> bool:
-    """Return whether the very same values stand at the very same names; no class of theirs is asked."""
-    return (
-        len(now) == len(before)
-        and all(map(operator.is_, now, before))
-        and all(map(operator.is_, now.values(), before.values()))
-    )
+class Entries:
+    """All names of many modules and classes, one after the other, and what stands at them."""
+
+    def __init__(self, owners: Iterable[object]) -> None:
+        self._namespaces = [vars(owner) for owner in owners]
+        self._at_names = [namespace.values() for namespace in self._namespaces]
+        self.accept()
+
+    def accept(self) -> None:
+        """Take what stands there now for what they are compared with."""
+        self._sizes = [*map(len, self._namespaces)]
+        self._names = [*chain.from_iterable(self._namespaces)]
+        self._values = [*chain.from_iterable(self._at_names)]
+
+    def are_same(self) -> bool:
+        """Return whether the very same values stand at the very same names; no class of theirs is asked. One pass over
+        a quarter of a million names takes half as long as a loop over modules and classes.
+        """
+        return (
+            [*map(len, self._namespaces)] == self._sizes
+            and all(map(operator.is_, chain.from_iterable(self._namespaces), self._names))
+            and all(map(operator.is_, chain.from_iterable(self._at_names), self._values))
+        )
 
 
 def _is_alike(now: object, before: object) -> bool:
