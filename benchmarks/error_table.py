@@ -1,8 +1,7 @@
-"""Makes `analysis/simulation/error_table.json`: how often each method rejects one contrast where nothing differs,
-and where it differs by just the margin.
+"""Makes `analysis/simulation/error_table.json`: how often each method rejects one contrast where nothing differs.
 
-    python -m benchmarks.error_table                              # all of it, about 20 minutes on two cores
-    python -m benchmarks.error_table --methods t sign-flip        # these anew, the others as they are
+python -m benchmarks.error_table                              # all of it
+python -m benchmarks.error_table --methods t sign-flip        # these anew, the others as they are
 """
 
 from __future__ import annotations
@@ -18,33 +17,18 @@ from typing import Any
 import numpy as np
 
 from analysis.simulation import error_table, type_one_error
-from analysis.simulation.error_table import MARGIN_TESTS, TWO_SIDED, TableGrid
-from analysis.simulation.type_one_error import TypeOneError
+from analysis.simulation.error_table import TWO_SIDED, TableGrid
 from analysis.stats.methods import EXACT_BELOW
 
 SEED = 20261122
 OF = type_one_error.TABULATED  # `auto` for more than EXACT_BELOW problems
-# Student's t is simulated when it is registered (with several seeds it does not hold), and `auto` is exact.
-OF_MARGINS = ("restricted-likelihood",)
 
 
 def cell(method: str, seeds: int, problems: int) -> list[list[int]]:
     """The worst setting at each level of the grid."""
     rng = np.random.default_rng([SEED, seeds, problems])
-    return _worst(type_one_error.errors_by_kind(method, problems, seeds, TableGrid().levels, rng))
-
-
-def cells_of_margin(method: str, seeds: int, problems: int, margin: float) -> list[list[list[int]]]:
-    """The same of both tests about a margin."""
-    rng = np.random.default_rng([SEED, seeds, problems, round(1_000 * margin)])
-    return [
-        _worst(found)
-        for found in type_one_error.margin_errors_by_kind(method, problems, seeds, margin, TableGrid().levels, rng)
-    ]
-
-
-def _worst(found: list[list[TypeOneError]]) -> list[list[int]]:
-    return error_table.table_row([max(of, key=lambda one: one.ratio) for of in zip(*found, strict=True)])
+    errors = type_one_error.errors_by_kind(method, problems, seeds, TableGrid().levels, rng)
+    return error_table.table_row([max(of, key=lambda one: one.ratio) for of in zip(*errors, strict=True)])
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -66,23 +50,10 @@ def main(argv: Sequence[str] | None = None) -> int:
             for problems in grid.problems
             if method != "auto" or problems > EXACT_BELOW
         }
-        margins = {
-            (method, seeds, margin, problems): pool.submit(cells_of_margin, method, seeds, problems, margin)
-            for method in arguments.methods
-            if method in OF_MARGINS
-            for seeds in grid.seeds_of_margins
-            for margin in grid.margins
-            for problems in grid.problems_of_margins
-        }
         for place_of, one in plain.items():
             _put(table, (TWO_SIDED, *place_of), one.result())
             place.write_text(lines(table), encoding="utf-8")
             print(*place_of, flush=True)
-        for at, both in margins.items():
-            for test, rows in zip(MARGIN_TESTS, both.result(), strict=True):
-                _put(table, (test, *at), rows)
-            place.write_text(lines(table), encoding="utf-8")
-            print(*at, flush=True)
     print(f"{place.name}: {place.stat().st_size} bytes, {time.perf_counter() - started:.0f} s")
     return 0
 

@@ -15,6 +15,7 @@ from scipy import stats
 
 from analysis.simulation import null_populations
 from analysis.simulation.null_populations import GAINS, LOSSES, SYMMETRIC, Setting
+from analysis.simulation.study_pool import LOOK_LEVEL
 from analysis.simulation.type_one_error import LIMIT, TypeOneError
 from analysis.stats import betting, cluster_robust, power
 from analysis.stats.interval import clopper_pearson
@@ -111,8 +112,7 @@ def cluster_tails(
     p = np.ones((len(means), 2))
     match method:
         case "betting":
-            sides = [betting.log_capital(side * means[near], side * null, sizes.astype(float)) for side in (1, -1)]
-            p[near] = np.exp(-np.maximum(np.stack(sides, axis=1), 0.0))
+            p[near] = betting.one_sided_p(means[near], null, sizes.astype(float))
         case "sign-flip" | "max-t":
             shifted = values[near] - null if method == "max-t" else sizes * (means[near] - null)
             signs = rng.integers(0, 2, (draws, clusters)) * 2.0 - 1
@@ -179,7 +179,7 @@ def _estimate(
             rejected += (tails <= levels).sum(axis=0)
     errors = []
     for count, level in zip(rejected.astype(int).tolist(), levels, strict=True):
-        low, high = clopper_pearson(count, studies)
+        low, high = clopper_pearson(count, studies, LOOK_LEVEL)
         share = count / studies
         errors.append(TypeOneError(share, share / level, low / level, high / level, studies, setting))
     return max(errors, key=lambda error: error.ratio)

@@ -16,6 +16,7 @@ from analysis.simulation import margin_tests, null_populations
 from analysis.simulation.null_populations import Setting
 from analysis.simulation.simulated_answers import simulate_gains
 from analysis.simulation.simulated_studies import StudyPlan, planned_contrasts
+from analysis.simulation.study_pool import LOOK_LEVEL
 from analysis.simulation.type_one_error import LIMIT, screened_p_values
 from analysis.stats import max_t, multiplicity, power
 from analysis.stats.comparison import Margins
@@ -23,7 +24,7 @@ from analysis.stats.interval import clopper_pearson
 from analysis.stats.methods import METHODS
 from protocol.formats.json_text import format_decimal
 
-STUDIES, MOST_STUDIES = 2_000, 16_000  # simulated in the worst settings, and at most until an error is told
+STUDIES, MOST_STUDIES = 2_000, 32_000  # simulated in the worst settings, and at most until an error is told
 FIRST_STUDIES = 200  # studies simulated in every setting before the worst ones are simulated further
 WORST_SETTINGS = 2  # settings that are simulated further
 LATTICE = 1 << 24  # numbers transformed at a time; larger families are simulated in parts
@@ -33,7 +34,7 @@ WON = 0.3  # share of the problems that the subject wins with all seeds where it
 
 
 class RateEstimate(NamedTuple):
-    """A share of the simulated studies, with its 95 % Clopper-Pearson limits."""
+    """A share of the simulated studies, with its Clopper-Pearson limits, 95 % over all looks."""
 
     share: float
     low: float
@@ -92,7 +93,7 @@ def decision_errors(
         studies = STUDIES
         result = errors_in_setting(plan, setting, studies, rng)
         while result.exceeds(alpha) and not result.surely_exceeds(alpha) and studies < MOST_STUDIES:
-            studies *= 2
+            studies *= 4
             result = errors_in_setting(plan, setting, studies, rng)
         results.append(result)
     return max(results, key=_badness)
@@ -224,4 +225,4 @@ def format_errors(rates: DecisionErrors) -> dict[str, Any]:
 
 
 def _estimate_rate(count: int, studies: int) -> RateEstimate:
-    return RateEstimate(count / studies, *clopper_pearson(count, studies))
+    return RateEstimate(count / studies, *clopper_pearson(count, studies, LOOK_LEVEL))

@@ -1,8 +1,8 @@
-"""Precomputed error rates: how often a method rejects one contrast under the null, or at exactly the margin.
+"""Precomputed error rates: how often a method rejects one contrast under the null.
 
 They depend only on the method, the problems, the seeds and the level. `error_table.json` holds the worst
 setting of each; `benchmarks/error_table.py` writes it. A study between tabulated sizes and levels gets the
-worst of its neighbours. What the table lacks is simulated: methods that are refused at several seeds, at once.
+worst of its neighbours. What the table lacks is simulated: margins, and methods that are refused at several seeds.
 """
 
 import itertools
@@ -17,11 +17,9 @@ from analysis.simulation.type_one_error import LIMIT, TypeOneError
 from analysis.stats.methods import EXACT_BELOW
 
 TABLE_PATH = Path(__file__).with_suffix(".json")
-TWO_SIDED, MARGIN_TESTS = "two-sided", ("worse", "below")  # as in `margin_tests.MarginPValues`
+TWO_SIDED = "two-sided"
 DIGITS, SHARE_DIGITS = 1_000, 10_000  # ratios and discordances are stored as integers
-INDEXED_KINDS = (*null_populations.kinds(2), *null_populations.kinds(2, margin=True))
-
-
+INDEXED_KINDS = null_populations.kinds(2)
 LEVELS = tuple(0.05 / 2**halved for halved in range(7, -2, -1))
 
 
@@ -31,25 +29,16 @@ class TableGrid(NamedTuple):
     problems: tuple[int, ...] = (100, 150, 200, 250, 300, 400, 500, 700, 1_000)
     seeds: tuple[int, ...] = (2, 3, 5)  # with one seed exact enumeration is fast
     levels: tuple[float, ...] = LEVELS
-    problems_of_margins: tuple[int, ...] = (100, 200, 300, 500)
-    seeds_of_margins: tuple[int, ...] = (2, 3)
-    margins: tuple[float, ...] = (0.02, 0.05, 0.1)
 
 
-def look_up(
-    test: str, method: str, problems: int, seeds: int, level: float, margin: float | None = None
-) -> TypeOneError | None:
+def look_up(method: str, problems: int, seeds: int, level: float) -> TypeOneError | None:
     """Return the worst neighbour in the table; None outside it, if only some neighbours exceed their level, or if
     one cannot tell: the error has to be simulated then.
     """
     is_exact = method == "auto" and problems <= EXACT_BELOW  # `auto` is exact below this
-    rows = load_table().get(test, {}).get("restricted-likelihood" if is_exact else method)
+    rows = load_table()[TWO_SIDED].get("restricted-likelihood" if is_exact else method)
     grid = TableGrid()
-    axes: list[tuple[Sequence[float], float]] = [(grid.seeds, seeds), (grid.problems, problems)]
-    if margin is not None:
-        sizes = grid.problems_of_margins
-        axes = [(grid.seeds_of_margins, seeds), (grid.margins, margin), (sizes, problems)]
-    axis_neighbours = [_nearest_values(axis, target) for axis, target in axes]
+    axis_neighbours = [_nearest_values(grid.seeds, seeds), _nearest_values(grid.problems, problems)]
     levels = _nearest_values(grid.levels, level)
     if rows is None or not all(axis_neighbours) or not levels:
         return None
@@ -93,6 +82,6 @@ def _nearest_values(axis: Sequence[float], target: float) -> list[float]:
 
 @cache
 def load_table() -> Mapping[str, Any]:
-    """Load the table: test -> method -> seeds -> (margin ->) problems -> entries of `table_row` by level."""
+    """Load the table: test -> method -> seeds -> problems -> entries of `table_row` by level."""
     content: Mapping[str, Any] = json.loads(TABLE_PATH.read_text(encoding="utf-8"))
     return content

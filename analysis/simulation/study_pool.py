@@ -15,10 +15,13 @@ from scipy import special, stats
 Floats = NDArray[np.float64]
 DROPPED_CHANCE = 1e-6  # of the likeliest studies; those beyond are not enumerated
 NEAR_ZERO = 1e-300
+LOOKS = 3  # at an error at most, each at more studies
+LOOK_LEVEL = 1 - 0.05 / LOOKS  # of the limits of one look: those of all hold together at 95 % (Bonferroni)
+REACH = float(stats.norm.isf((1 - LOOK_LEVEL) / 2))
 
 
 class RateLimits(NamedTuple):
-    """A rate with its 95 % limits; all three are equal if it was counted."""
+    """A rate with its limits, 95 % over all looks; all three are equal if it was counted."""
 
     rate: float
     low: float
@@ -44,7 +47,8 @@ class StudyPool(NamedTuple):
         if not self.studies:
             return RateLimits(rate, rate, rate)
         variance = float((weights[hit] ** 2).sum()) - rate**2 / self.studies
-        reach = 1.96 * np.sqrt(max(variance, 0.0)) if hit.any() else 3 * float(weights.max())
+        none_hit = -np.log((1 - LOOK_LEVEL) / 2) * float(weights.max())
+        reach = REACH * np.sqrt(max(variance, 0.0)) if hit.any() else none_hit
         return RateLimits(rate, max(0.0, rate - reach), rate + reach)
 
 

@@ -33,7 +33,7 @@ class TypeOneError(NamedTuple):
 
     rate: float
     ratio: float
-    ratio_low: float  # 95 % limits of the simulation; the ratio itself if enumerated
+    ratio_low: float  # limits of the simulation, 95 % over all looks; the ratio itself if enumerated
     ratio_high: float
     studies: int  # number of simulated studies; 0 if enumerated
     setting: Any  # the setting with the largest error, whose text names it

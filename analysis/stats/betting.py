@@ -51,7 +51,7 @@ def compare(
     """
     means = problem_means(difference)
     low, high = _limits(means, (1 - level) / 2, sizes)
-    p = min(1.0, 2 * min(_one_sided(means, null, sizes)))
+    p = min(1.0, 2 * float(one_sided_p(means, null, sizes).min()))
     if p > 1 - level:  # an end may differ from `null` by the resolution of the search
         low, high = min(low, null), max(high, null)
     return Comparison(_mean(means, sizes), low, high, p)
@@ -62,8 +62,15 @@ def tost(difference: ArrayLike, margins: tuple[float, float], *, alpha: float, s
     in `compare`.
     """
     means = problem_means(difference)
-    p_worse, p_better = _one_sided(means, margins[0], sizes)[0], _one_sided(means, margins[1], sizes)[1]
-    return Margins(_mean(means, sizes), *_limits(means, alpha, sizes), p_worse, p_better)
+    p_worse, p_better = (one_sided_p(means, margin, sizes)[side] for side, margin in enumerate(margins))
+    return Margins(_mean(means, sizes), *_limits(means, alpha, sizes), float(p_worse), float(p_better))
+
+
+def one_sided_p(means: Floats, null: float, sizes: Floats | None = None) -> Floats:
+    """Return the p of a mean of at most `null` and of at least `null`, [..., 2]; arguments as in `log_capital`."""
+    sides = [log_capital(side * means, side * null, sizes) for side in (1, -1)]
+    p: Floats = np.exp(-np.maximum(np.stack(sides, axis=-1), 0.0))
+    return p
 
 
 def p_of_counts(counts: NDArray[np.int64], null: float) -> Floats:
@@ -82,12 +89,6 @@ def p_of_counts(counts: NDArray[np.int64], null: float) -> Floats:
 
 def _mean(means: Floats, sizes: Floats | None) -> float:
     return float(np.average(means, weights=sizes))
-
-
-def _one_sided(means: Floats, null: float, sizes: Floats | None) -> tuple[float, float]:
-    """Return the p of a mean of at most `null`, and of at least `null`."""
-    above, below = (float(log_capital(side * means, side * null, sizes)) for side in (1, -1))
-    return float(np.exp(-max(above, 0.0))), float(np.exp(-max(below, 0.0)))
 
 
 def _limits(means: Floats, alpha: float, sizes: Floats | None) -> tuple[float, float]:

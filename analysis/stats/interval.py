@@ -2,7 +2,7 @@
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy import stats
+from scipy import special
 from statsmodels.stats.proportion import confint_proportions_2indep
 
 from analysis.stats.comparison import Comparison
@@ -17,8 +17,10 @@ def clopper_pearson(count: int, total: int, level: float = 0.95) -> tuple[float,
     extreme as this one has probability (1 - level) / 2.
     """
     check_count(count, total)
-    limits = stats.binomtest(count, total).proportion_ci(level)
-    return float(limits.low), float(limits.high)
+    tail = (1 - level) / 2
+    low = special.betaincinv(count, total - count + 1, tail) if count else 0.0
+    high = special.betainccinv(count + 1, total - count, tail) if count < total else 1.0
+    return float(low), float(high)
 
 
 def newcombe(count: int, total: int, count_other: int, total_other: int, level: float = 0.95) -> tuple[float, float]:

@@ -394,16 +394,9 @@ def _estimate_sides(protocol: Design, method: str, units: Units, rng: np.random.
 
 
 def look_up_type_one(protocol: Design, method: str, problems: int, corrected: float) -> TypeOneError | None:
-    """Return the type-I error from the table alone; None if the table lacks a part of it."""
-    seeds, (margin, confirm_level) = len(protocol.seeds), _margin_and_level(protocol)
-    tests: list[tuple[str, float, float | None]] = [(error_table.TWO_SIDED, corrected, None)]
-    if margin:
-        tests = list(zip(error_table.MARGIN_TESTS, (confirm_level, corrected), (margin, margin), strict=True))
-    results = [
-        error_table.look_up(test, method, problems, seeds, level, row_margin) for test, level, row_margin in tests
-    ]
-    tabulated = [error for error in results if error is not None]
-    return max(tabulated, key=lambda error: error.ratio) if len(tabulated) == len(results) else None
+    """Return the type-I error from the table alone; None if the table lacks it, as it does all margins."""
+    has_margin = _margin_and_level(protocol)[0] > 0
+    return None if has_margin else error_table.look_up(method, problems, len(protocol.seeds), corrected)
 
 
 def _margin_and_level(protocol: Design) -> tuple[float, float]:

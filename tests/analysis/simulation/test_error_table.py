@@ -39,33 +39,33 @@ def put(monkeypatch, ratios: dict[int, int]) -> None:
 
 def test_between_two_sizes_the_worse_one_counts(monkeypatch):
     put(monkeypatch, {250: 950, 300: 1_100})
-    assert error_table.look_up(TWO_SIDED, "t", 287, 3, 0.05).ratio == 1.1
-    assert error_table.look_up(TWO_SIDED, "t", 300, 3, 0.05).ratio == 1.1
-    assert error_table.look_up(TWO_SIDED, "t", 250, 3, 0.05).ratio == 0.95
-    assert error_table.look_up(TWO_SIDED, "t", 287, 4, 0.017).ratio == 1.1
-    assert error_table.look_up(TWO_SIDED, "t", 287, 3, 0.05).rate == pytest.approx(1.1 * 0.05)
+    assert error_table.look_up("t", 287, 3, 0.05).ratio == 1.1
+    assert error_table.look_up("t", 300, 3, 0.05).ratio == 1.1
+    assert error_table.look_up("t", 250, 3, 0.05).ratio == 0.95
+    assert error_table.look_up("t", 287, 4, 0.017).ratio == 1.1
+    assert error_table.look_up("t", 287, 3, 0.05).rate == pytest.approx(1.1 * 0.05)
 
 
 def test_neighbours_that_disagree_answer_nothing_and_those_that_fail_alike_fail(monkeypatch):
     put(monkeypatch, {250: 950, 300: 1_300})
-    assert error_table.look_up(TWO_SIDED, "t", 287, 3, 0.05) is None
-    assert error_table.look_up(TWO_SIDED, "t", 300, 3, 0.05).exceeds()
+    assert error_table.look_up("t", 287, 3, 0.05) is None
+    assert error_table.look_up("t", 300, 3, 0.05).exceeds()
     put(monkeypatch, {250: 1_400, 300: 1_300})
-    assert error_table.look_up(TWO_SIDED, "t", 287, 3, 0.05).ratio == 1.4
+    assert error_table.look_up("t", 287, 3, 0.05).ratio == 1.4
 
 
 @pytest.mark.parametrize("outside", [(99, 3, 0.05), (1_001, 3, 0.05), (287, 6, 0.05), (287, 3, 0.3)])
 def test_outside_the_table_nothing_is_said(outside):
-    assert error_table.look_up(TWO_SIDED, "t", *outside) is None
+    assert error_table.look_up("t", *outside) is None
 
 
 def test_one_seed_is_counted_out_and_needs_no_table():
-    assert error_table.look_up(TWO_SIDED, "t", 287, 1, 0.05) is None
+    assert error_table.look_up("t", 287, 1, 0.05) is None
     assert type_one_error.worst_type_one_error("t", 287, 1, 0.05, None).studies == 0
 
 
 def test_auto_is_exact_where_so_many_problems_cannot_differ():
-    auto, exact = (error_table.look_up(TWO_SIDED, name, 287, 3, 0.0125) for name in ("auto", "restricted-likelihood"))
+    auto, exact = (error_table.look_up(name, 287, 3, 0.0125) for name in ("auto", "restricted-likelihood"))
     assert auto == exact
     assert not exact.exceeds()
 
@@ -76,10 +76,10 @@ def test_an_entry_that_cannot_tell_on_which_side_of_the_limit_it_lies_answers_no
     monkeypatch.setattr(
         error_table, "load_table", lambda: {TWO_SIDED: {"t": {str(seeds): rows for seeds in grid.seeds}}}
     )
-    assert error_table.look_up(TWO_SIDED, "t", 300, 3, 0.05) is None
+    assert error_table.look_up("t", 300, 3, 0.05) is None
 
 
 @pytest.mark.parametrize("method", ["bootstrap", "sign-flip", "max-t"])
 def test_methods_outside_the_table_are_refused_at_once_where_t_errs(method):
-    assert error_table.look_up(TWO_SIDED, method, 287, 3, 0.0125) is None
+    assert error_table.look_up(method, 287, 3, 0.0125) is None
     assert type_one_error.worst_type_one_error(method, 287, 3, 0.0125, np.random.default_rng(0)).exceeds(2)

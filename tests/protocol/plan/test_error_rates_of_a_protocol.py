@@ -1,7 +1,5 @@
 """What registering says of a method and a rule at the planned size, and what it refuses."""
 
-import copy
-
 import numpy as np
 import pytest
 import studies
@@ -77,13 +75,13 @@ def test_what_is_not_in_the_table_is_simulated_and_said(capsys):
 
 def test_the_margin_of_a_rule_is_tried_at_its_own_levels(monkeypatch):
     asked = []
-    real = rule_checks.error_table.look_up
-    monkeypatch.setattr(rule_checks.error_table, "look_up", lambda *at: asked.append(copy.copy(at)) or real(*at))
+    real = rule_checks.type_one_error.worst_margin_error
+    monkeypatch.setattr(rule_checks.type_one_error, "worst_margin_error", lambda *at: asked.append(at) or real(*at))
     margin = design(
         3, "restricted-likelihood", **{'rule = "superior"': 'rule = "non_inferior"', "at_least = 1": "margin = 0.05"}
     )
     units = rule_checks.describe_units(items(40)["needle-256"], False)
     found = rule_checks._estimate_type_one(margin, "restricted-likelihood", units, 0.05 / 4, np.random.default_rng(0))
-    assert [(one[0], one[4], one[5]) for one in asked] == [("worse", 0.05, 0.05), ("below", 0.0125, 0.05)]
+    assert [at[3:5] for at in asked] == [(0.05, (0.05, 0.0125))]
     assert not found.exceeds()
     assert found.setting.loss_kind
