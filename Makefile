@@ -66,7 +66,7 @@ endef
 .venv/installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
 	$(call install-torch,$(BIN)/python,-c constraints.txt)
-	$(BIN)/pip install -q --no-compile -c constraints.txt -e ".[run,anchor,seal,dev]"
+	$(BIN)/pip install -q --no-compile -c constraints.txt -e ".[run,anchor,sigstore,seal,dev]"
 	touch $@
 
 # An environment of its own: what is installed is locked, and most studies need neither submitit nor Ray.

@@ -5,11 +5,12 @@
     kv-prereg anchor registrations/quickstart --upgrade             its block, some hours later
     kv-prereg anchor registrations/quickstart --witness rfc3161 --tsa URL --ca FILE
     kv-prereg anchor registrations/quickstart --witness git --remote URL
+    kv-prereg anchor registrations/quickstart --witness sigstore    prints what to run: signing wants your login
 
 Each witness stamps the documents named (lock, claim, seal, verdict; without a name all that exist) that it
 has not stamped yet; the proofs are kept in anchors/. Then every proof is checked. It holds only by what you
-name as trusted: certificates (--ca), a git remote (--remote); headers of Bitcoin blocks (--headers, or
-anchors/headers/<height>.hex) are checked by their work.
+name as trusted: certificates (--ca), a git remote (--remote), logs of sigstore (--sigstore-root, or those of the
+installed library); headers of Bitcoin blocks (--headers, or anchors/headers/<height>.hex) are checked by their work.
 
 Exit status: 0 no proof fails; 2 bad input, or a witness cannot be reached; 3 a proof does not
 verify; 5 with --require-anchor, a document has no proof that holds.
@@ -25,7 +26,7 @@ from protocol.evidence.registration import Registration
 from protocol.formats.progress_display import phase
 from protocol.formats.refusals import BadInput
 from protocol.formats.suggestions import unknown_message
-from protocol.witnesses import Authority, GitRemote, OpenTimestamps, make_witnesses
+from protocol.witnesses import Authority, GitRemote, OpenTimestamps, SigstoreLog
 from protocol.witnesses.ots import CALENDARS
 
 
@@ -43,13 +44,14 @@ def main(argv: list[str] | None = None) -> int:
     def act() -> int:
         study = Registration(args.folder)
         _ = study.lock  # raises for a folder that is no registration
-        trusted = make_witnesses(study, ca=args.ca, headers=args.headers, remote=args.remote, branch=args.branch)
+        trusted = command.make_witnesses(study, args)
         documents = select_documents(study, args.documents)
         calendars = OpenTimestamps(calendars=tuple(args.calendar or CALENDARS))
         witnesses_by_name: dict[str, anchors.Witness] = {
             "ots": calendars,
             "rfc3161": Authority(args.tsa, args.ca),
             "git": GitRemote(args.remote, args.branch),
+            "sigstore": SigstoreLog(study, args.sigstore_root),
         }
         if args.upgrade:
             for document in documents:
@@ -90,7 +92,7 @@ def _make_parser() -> argparse.ArgumentParser:
     command.add_folder(parser)
     parser.add_argument("documents", nargs="*", metavar="document", help="lock, claim, seal or verdict")
     parser.add_argument(
-        "--witness", action="append", default=[], choices=["ots", "rfc3161", "git"], help="who is to stamp"
+        "--witness", action="append", default=[], choices=["ots", "rfc3161", "git", "sigstore"], help="who is to stamp"
     )
     parser.add_argument("--calendar", action="append", metavar="URL", help="ask this one; may be repeated")
     parser.add_argument("--tsa", metavar="URL", help="the time-stamping authority to ask")

@@ -10,6 +10,7 @@ from protocol.command.options import (
     add_identity,
     add_trust,
     make_parser,
+    make_witnesses,
     read_folder,
     trusted_witnesses,
 )
@@ -24,6 +25,7 @@ __all__ = [
     "add_trust",
     "execute",
     "make_parser",
+    "make_witnesses",
     "print_notice",
     "print_result",
     "read_folder",

@@ -24,6 +24,7 @@ class Trust(Options):
     headers: Path | None
     remote: str | None
     branch: str
+    sigstore_root: Path | None
     require_anchor: bool
 
 
@@ -57,6 +58,9 @@ def add_trust(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--headers", type=Path, metavar="FOLDER", help="more headers of Bitcoin blocks")
     parser.add_argument("--remote", metavar="URL", help="the git remote to trust")
     parser.add_argument("--branch", default=BRANCH, help="its branch (default: %(default)s)")
+    parser.add_argument(
+        "--sigstore-root", type=Path, metavar="FILE", help="a trusted_root.json (default: the library's)"
+    )
     parser.add_argument("--require-anchor", action="store_true", help="status 5 unless a proof holds for each document")
 
 
@@ -65,8 +69,14 @@ def trusted_witnesses(args: Trust) -> list[Witness]:
     `args.folder`; none where it has no proof and nothing is named that would have to be there.
     """
     study = Registration(args.folder)
-    if not (files.exists(study.folder / FOLDER) or args.ca or args.headers):
+    if not (files.exists(study.folder / FOLDER) or args.ca or args.headers or args.sigstore_root):
         return []
+    return make_witnesses(study, args)
+
+
+def make_witnesses(study: Registration, args: Trust) -> list[Witness]:
+    """Return the witnesses that the options of `add_trust` select."""
     from protocol import witnesses
 
-    return witnesses.make_witnesses(study, ca=args.ca, headers=args.headers, remote=args.remote, branch=args.branch)
+    trusted = {"ca": args.ca, "headers": args.headers, "sigstore_root": args.sigstore_root}
+    return witnesses.make_witnesses(study, **trusted, remote=args.remote, branch=args.branch)

@@ -161,13 +161,24 @@ class Witness:
 
     kind: Annotated[
         str,
-        Field(Choice("git", "ots", "rfc3161", "none"), "A git remote, OpenTimestamps, an authority, nobody.", "git"),
+        Field(
+            Choice("git", "ots", "rfc3161", "sigstore", "none"),
+            "A git remote, OpenTimestamps, an authority, a public log, nobody.",
+            "git",
+        ),
     ]
     remote: Annotated[
         str | None, Field(ADDRESS, "A remote of this repository, or its address.", "origin", only_if=("kind", ("git",)))
     ] = None
     authority: Annotated[
         str | None, Field(ADDRESS, "Its address.", "https://freetsa.org/tsr", only_if=("kind", ("rfc3161",)))
+    ] = None
+    identity: Annotated[
+        str | None, Field(VisibleText(), "Who signs the lock.", "me@example.org", only_if=("kind", ("sigstore",)))
+    ] = None
+    issuer: Annotated[
+        str | None,
+        Field(ADDRESS, "Whose login says so.", "https://github.com/login/oauth", only_if=("kind", ("sigstore",))),
     ] = None
 
 

@@ -1,6 +1,6 @@
-"""The three external witnesses of `evidence.external.anchors`, and which of them an auditor trusts.
+"""The four external witnesses of `evidence.external.anchors`, and which of them an auditor trusts.
 
-May import: protocol.formats, protocol.evidence; opentimestamps.
+May import: protocol.formats, protocol.evidence; opentimestamps, sigstore.
 """
 
 from pathlib import Path
@@ -14,12 +14,14 @@ from protocol.witnesses.git_remote import GitRemote
 
 from .ots import Block, OpenTimestamps
 from .rfc3161 import Authority
+from .sigstore_log import SigstoreLog
 
 __all__ = [
     "Authority",
     "Block",
     "GitRemote",
     "OpenTimestamps",
+    "SigstoreLog",
     "find_lock_block",
     "find_randomness_block",
     "make_witnesses",
@@ -33,20 +35,27 @@ def make_witnesses(
     headers: Path | None = None,
     remote: str | None = None,
     branch: str = BRANCH,
+    sigstore_root: Path | None = None,
 ) -> list[Witness]:
     """Return all witnesses, to verify the proofs in anchors/.
 
-    They trust only what the caller names: the authorities that the PEM file `ca` certifies, and `branch` of
-    the git `remote`. Headers of Bitcoin blocks, in `headers` or in the study itself, are checked by their
-    proof of work. Only a named remote is contacted over the network. Raises BadInput for a missing file or
-    folder.
+    They trust only what the caller names: the authorities that the PEM file `ca` certifies, `branch` of the git
+    `remote`, and the logs of `sigstore_root` (None: those that the installed library has). Headers of Bitcoin blocks,
+    in `headers` or in the study itself, are checked by their proof of work. Only a named remote is contacted over the
+    network. Raises BadInput for a missing file or folder.
     """
-    if ca and not ca.is_file():
-        raise BadInput(f"--ca {ca}: no such file")
+    for option, file in (("--ca", ca), ("--sigstore-root", sigstore_root)):
+        if file and not file.is_file():
+            raise BadInput(f"{option} {file}: no such file")
     if headers and not headers.is_dir():
         raise BadInput(f"--headers {headers}: no such folder")
     header_folders = (study.folder / FOLDER / HEADERS, *([headers] if headers else []))
-    return [OpenTimestamps(header_folders), Authority(ca=ca), GitRemote(remote, branch)]
+    return [
+        OpenTimestamps(header_folders),
+        Authority(ca=ca),
+        GitRemote(remote, branch),
+        SigstoreLog(study, sigstore_root),
+    ]
 
 
 def find_lock_block(study: Registration, headers: Path | None = None) -> Block:

@@ -15,6 +15,7 @@ from protocol.formats.refusals import BadInput
 from protocol.witnesses.git_remote import GitRemote
 from protocol.witnesses.ots import OpenTimestamps
 from protocol.witnesses.rfc3161 import Authority
+from protocol.witnesses.sigstore_log import SigstoreLog
 
 FIELD = "witness"  # the table of protocol.toml
 
@@ -28,10 +29,10 @@ def stamp_lock(study: Registration) -> str:
     if kind == "none":
         without = f"no [{FIELD}] is registered, so that CONFIRMED will read CONFIRMED (UNWITNESSED)"
         return "" if source in LATER_SOURCES else without
-    option = {"git": " --remote URL", "rfc3161": " --tsa URL", "ots": ""}[kind]
+    option = {"git": " --remote URL", "rfc3161": " --tsa URL"}.get(kind, "")
     command = f"kv-prereg anchor {study.folder} lock --witness {kind}{option}"
     try:
-        witness = _make_witness(table, study.folder)
+        witness = _make_witness(table, study)
         if not anchors.has_proof(study, "lock", witness):
             anchors.stamp(study, "lock", witness)
     except (Unproven, BadInput) as unreached:
@@ -51,12 +52,14 @@ def find_remote(study: Registration) -> str | None:
         return None
 
 
-def _make_witness(table: Mapping[str, Any], folder: Path) -> Witness:
+def _make_witness(table: Mapping[str, Any], study: Registration) -> Witness:
     match table["kind"]:
         case "git":
-            return GitRemote(_remote_url(table["remote"], folder))
+            return GitRemote(_remote_url(table["remote"], study.folder))
         case "rfc3161":
             return Authority(table["authority"])
+        case "sigstore":
+            return SigstoreLog(study)
         case _:
             return OpenTimestamps()
 

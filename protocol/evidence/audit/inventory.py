@@ -48,7 +48,7 @@ DRAWINGS = frozenset(
         ),
     }
 )
-PROOFS = ("ots", "tsr", "git.json")  # suffixes of the proofs by `protocol.witnesses`
+PROOFS = ("ots", "tsr", "git.json", "sigstore.json")  # suffixes of the proofs by `protocol.witnesses`
 _ALWAYS = {PROTOCOL, lock.NAME, lock.SIGNATURE, bundle.NAME, ledger.NAME, CLAIM, SEAL, VERDICT}
 _PHASES = tuple(records.FOLDERS.values())
 _SIDES = tuple(f"{phase}/{records.TRAJECTORIES}" for phase in _PHASES)

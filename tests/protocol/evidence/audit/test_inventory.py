@@ -77,7 +77,7 @@ def test_the_names_of_drawings_are_those_that_our_commands_write():
 def test_the_proofs_are_those_of_the_witnesses(folder):
     known = {one.suffix for one in witnesses.make_witnesses(Registration(folder))}
     assert known <= set(inventory.PROOFS)
-    assert set(inventory.PROOFS) == {witnesses.OpenTimestamps.suffix, "tsr", "git.json"}
+    assert set(inventory.PROOFS) == {witnesses.OpenTimestamps.suffix, "tsr", "git.json", "sigstore.json"}
 
 
 @pytest.mark.parametrize(
