@@ -31,7 +31,7 @@ peers: .venv-peers/installed  ## lm-eval and inspect_ai on our engine and models
 	.venv-peers/bin/python -m pytest -W default tests/peers  # inspect_ai leaves streams open
 
 browser: .browser/installed  ## what checks pages for who cannot see them; its tests skip without it or a Chromium
-	$(BIN)/python -m pytest tests/figures/report_page/test_browser.py tests/figures/report_page/test_accessibility.py
+	$(BIN)/python -m pytest tests/figures/report_page -k "browser or accessibility"
 
 check: .venv/installed  ## format, lint, types
 	$(BIN)/ruff format --check .

@@ -271,7 +271,12 @@ def refuse_below(budget: int, least: int, protect: Protection) -> None:
 
 
 def refuse_non_finite(slots: Tensor, filled: Tensor) -> None:
-    """Refuse scores [layer, kv_head, n] that are not finite: a NaN would silently rank above every score."""
+    """Refuse scores that are not [layer | 1, kv_head | 1, n], or not finite: a NaN would rank above every score."""
+    if slots.dim() != filled.dim() or slots.shape[-1] != filled.shape[-1]:
+        raise ValueError(
+            f"scores must be a number for each layer, KV head and slot, [layer, kv_head, {filled.shape[-1]}], "
+            f"not of shape {list(slots.shape)}"
+        )
     is_faulty = ~slots.isfinite() & filled
     if is_faulty.any():
         layer, head, slot = is_faulty.nonzero()[0].tolist()

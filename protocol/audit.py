@@ -305,7 +305,9 @@ def _requested_checks(study: Registration, options: AuditOptions) -> Mapping[str
 def _parse_count(text: str) -> int:
     """Parse a number of lanes from one on."""
     if not text.isdecimal() or not int(text):
-        raise argparse.ArgumentTypeError(f"{text!a}: draw at least one lane, or leave the number out")
+        raise argparse.ArgumentTypeError(
+            f"write how many lanes to decode again, 1 or more, or leave the number out, not {text!a}"
+        )
     return int(text)
 
 

@@ -34,7 +34,7 @@ from protocol.lock.derive import derive_lock
 from protocol.lock.lock import Lock
 from protocol.lock.previously_opened import find_previously_opened
 from protocol.messages import slot_sizes
-from protocol.plan import full_use
+from protocol.plan import full_use, toml_reader
 from protocol.preflight import neighbours, written_study
 from protocol.witnesses import registered
 from protocol.workspace import imports
@@ -79,7 +79,8 @@ def main(argv: list[str] | None = None, *, is_typed: bool = False) -> int:
 def act(args: Options, is_typed: bool) -> int:
     if is_typed:
         imports.refuse_uncovered()
-    locked = register(args.folder, files.cache_home(), key=args.sign)
+    with toml_reader.locate_refusals(args.folder / PROTOCOL):
+        locked = register(args.folder, files.cache_home(), key=args.sign)
     # Imported late: scipy is slow, and --help and the refusals above do not need it.
     from analysis.simulation import confirm_power, expected_looks, power_text
     from analysis.stats.methods import resampling_problems

@@ -39,6 +39,8 @@ from protocol.formats.vocabulary import CURRENT_JUDGING
 from protocol.instruments.planning import machines
 from protocol.lock import lock
 from protocol.lock.previously_opened import find_previously_opened
+from protocol.models import sources
+from protocol.plan import toml_reader
 from protocol.plan.design import Design
 from protocol.preflight import development_results, neighbours, written_study
 from protocol.workspace import imports
@@ -82,9 +84,12 @@ def main(argv: list[str] | None = None, *, is_typed: bool = False) -> int:
     planning.add_argument(
         "--answer-tokens", type=int, metavar="N", help="tokens of an answer (the probe's, or half of the most)"
     )
-    return command.run(
-        parser, argv, Options(), lambda args: act(args, is_typed) if args.on is None else estimate_on_machine(args)
-    )
+
+    def rehearse_or_estimate(args: Options) -> int:
+        with toml_reader.locate_refusals(args.folder / PROTOCOL):
+            return act(args, is_typed) if args.on is None else estimate_on_machine(args)
+
+    return command.run(parser, argv, Options(), rehearse_or_estimate)
 
 
 def estimate_on_machine(args: Options) -> int:
@@ -181,8 +186,13 @@ def act(args: Options, is_typed: bool) -> int:
 
 
 def choose_stand_ins(protocol: Design, arguments: Sequence[str]) -> dict[str, str]:
-    """Return the model to load for each registered one: its stand-in from "MODEL=STAND-IN", else itself."""
+    """Return the model to load for each registered one: its stand-in from "MODEL=STAND-IN", else itself.
+
+    Raises BadInput for one that is not here.
+    """
     replacements = dict(_parse_pair(text, protocol, "--stand-in") for text in arguments)
+    for stand_in in replacements.values():
+        sources.locate(stand_in, files.cache_home())
     return {model: replacements.get(model, model) for model in protocol.models}
 
 

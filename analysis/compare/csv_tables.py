@@ -32,6 +32,8 @@ def read_rows(path: Path, data: bytes) -> Iterator[tuple[str, dict[str, str]]]:
     try:
         header = next(reader, [])
         names = [name.strip() for name in header]
+        if len(names) == 1 and (separator := next((mark for mark in ";\t|" if mark in names[0]), None)):
+            raise ResultError(f"{path}: line 1: columns are separated by {separator!r}; separate them by commas")
         if len(set(names)) != len(names):
             raise ResultError(f"{path}: line 1: two columns have one name; rename one")
         yield f"{path}: line 1", dict(zip(names, names, strict=True))
@@ -52,7 +54,9 @@ def read_table(path: Path, rows: Iterator[tuple[str, Mapping[str, str]]], option
     for where, row in rows:
         for name in ("id", metric):
             if name not in row:
-                raise ResultError(f"{where}: {name}: is no column; there are {', '.join(row)}")
+                raise ResultError(
+                    f"{where}: {name}: no such column among {', '.join(row)}; rename the column that has it"
+                )
         if not row["id"]:
             raise ResultError(f"{where}: id: is empty; every problem has a name")
         field = options.cluster or ("cluster" if "cluster" in row else None)

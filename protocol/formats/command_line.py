@@ -74,12 +74,15 @@ def _explain_argparse(message: str, actions: Iterable[argparse.Action]) -> str:
     if match := CONFLICTING.fullmatch(message):
         return f"{match[1]}: stands beside {match[2]}; leave one of both out"
     if match := MISSING_ARGUMENTS.fullmatch(message):
-        arguments = [
-            f"{name} ({actions_by_name[name].help})" if name in actions_by_name and actions_by_name[name].help else name
-            for name in match[1].split(", ")
-        ]
-        return f"missing: {', '.join(arguments)}; --help shows an example"
+        arguments = ", ".join(_describe_argument(name, actions_by_name.get(name)) for name in match[1].split(", "))
+        return f"missing: {arguments}; --help shows an example"
     return message
+
+
+def _describe_argument(name: str, action: argparse.Action | None) -> str:
+    choices = ", ".join(map(str, action.choices or ())) if action else ""
+    parts = [part for part in ((action.help if action else None) or "", choices) if part]
+    return f"{name} ({': '.join(parts)})" if parts else name
 
 
 def _action_names(action: argparse.Action) -> list[str]:

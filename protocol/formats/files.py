@@ -188,6 +188,9 @@ def temporary_file(owner: object) -> IO[bytes]:
 
 
 def cache_home() -> Path:
-    """Return the folder of downloads: $KV_PREREG_HOME, else ~/.cache/kv-prereg."""
+    """Return the folder of downloads: $KV_PREREG_HOME, else ~/.cache/kv-prereg. Raises BadInput for a file."""
     configured = os.environ.get("KV_PREREG_HOME")
-    return Path(configured).expanduser() if configured else Path.home() / ".cache" / "kv-prereg"
+    home = Path(configured).expanduser() if configured else Path.home() / ".cache" / "kv-prereg"
+    if home.is_file():
+        raise BadInput(f"KV_PREREG_HOME: {home} is a file; name a folder, or unset it")
+    return home

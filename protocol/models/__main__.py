@@ -24,13 +24,13 @@ def main(argv: list[str] | None = None) -> int:
     subcommands.add_parser("list", help="the models by name, and which are here")
     subcommands.add_parser("fetch", help="download one model, or verify it").add_argument("source")
     args = parser.parse_args(argv)
-    home = files.cache_home()
-    if args.act == "list":
-        for name, model in sources.MODELS.items():
-            status = "fetched" if sources.model_folder(name, home).is_dir() else "not fetched"
-            print_escaped(f"{name}  [{status}]  {model.about}", sys.stdout)
-        return 0
     try:
+        home = files.cache_home()
+        if args.act == "list":
+            for name, model in sources.MODELS.items():
+                status = "fetched" if sources.model_folder(name, home).is_dir() else "not fetched"
+                print_escaped(f"{name}  [{status}]  {model.about}", sys.stdout)
+            return 0
         print_escaped(f"{args.source}: {fetch(args.source, home)}", sys.stdout)
     except (Refusal, OSError) as refusal:
         message = explain_os_error(refusal) if isinstance(refusal, OSError) else str(refusal)

@@ -13,7 +13,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from protocol.formats.refusals import BadInput
-from protocol.formats.suggestions import suggest
+from protocol.formats.suggestions import nearest_names, suggest
 
 # Files of a model folder. Pickled weights and code are never included.
 PATTERNS = ("*.safetensors", "*.json", "*.jinja", "*.model", "*.txt")
@@ -145,7 +145,9 @@ def locate(source: str, home: Path) -> Path:
     """
     folder = model_folder(source, home)
     if not folder.is_dir():
-        fix = "name an existing folder" if source.startswith("path:") else f"run: kv-prereg models fetch {source}"
+        nearest = nearest_names(folder.name, (path.name for path in folder.parent.glob("*/")))
+        existing = f"name an existing folder{f', such as {nearest[0]}' if nearest else ''}"
+        fix = existing if source.startswith("path:") else f"run: kv-prereg models fetch {source}"
         raise BadInput(f"model {source!r}: nothing at {folder}; {fix}")
     for pattern in PICKLES:
         for pickled in sorted(folder.glob(pattern)):

@@ -30,14 +30,13 @@ def _policies(design: Design) -> Iterator[str]:
             continue
         try:
             POLICY.read(arm.policy, f"arms.{arm.name}.policy")
+            policies.get(str(arm.policy))
         except Fault as fault:
             yield fault.author_message
             continue
-        try:
-            design.policy(arm.name)
-        except ValueError as refusal:  # from an entry point; faults of settings are reported with their paths
-            if arm.set is None:
-                yield f"arms.{arm.name}.policy: {refusal}"
+        except ValueError as refusal:  # from an entry point
+            yield f"arms.{arm.name}.policy: {refusal}"
+            continue
         yield from _settings(design, arm)
 
 

@@ -5,8 +5,12 @@ field and the fix.
 """
 
 import codecs
+import re
 import tomllib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from decimal import Decimal
+from pathlib import Path
 
 from protocol.formats.fields import Fault
 from protocol.formats.refusals import BadInput
@@ -57,6 +61,18 @@ def parse_unchecked(data: bytes, source: str) -> Design:
         message = suggest_table(fault, document, table) or fault.author_message
         raise _refusal(text, source, message) from None
     return design
+
+
+@contextmanager
+def locate_refusals(path: Path) -> Iterator[None]:
+    """Add the file and the line to a BadInput about a field of the protocol at `path`, once it was parsed."""
+    try:
+        yield
+    except BadInput as refusal:
+        name = re.match(r"\w+(?=[\[.:])", str(refusal))
+        if name is None or name[0] not in DESIGN.all_fields:
+            raise
+        raise _refusal(path.read_text("utf-8"), str(path), str(refusal)) from None
 
 
 def _refusal(text: str, source: str, message: str) -> BadInput:

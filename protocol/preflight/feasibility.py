@@ -71,6 +71,7 @@ def check_feasibility(planned: PlannedStudy, items: Mapping[str, Any], *, is_rep
         known_budgets = [budget for budget in planned.protocol.all_budgets if budget.of_full is None]
         refuse_small_budgets(planned, lengths, known_budgets)
         refuse_duplicate_budgets(planned, lengths, known_budgets)
+        _refuse_idle_budgets(planned, lengths, known_budgets)
     return Feasibility(lengths, rule_results)
 
 
@@ -272,6 +273,26 @@ def refuse_duplicate_budgets(planned: PlannedStudy, lengths: PromptLengths, budg
                         f"budgets: {other} and {budget} are the same slots{slot_text} for {model} on {task.name} "
                         f"({slots[0]} on a prompt of {sizes[0][0]} tokens); leave one out"
                     )
+
+
+def _refuse_idle_budgets(planned: PlannedStudy, lengths: PromptLengths, budgets: Iterable[Budget]) -> None:
+    """Refuse a budget at which no arm evicts, as the longest measured prompt with the longest answer fits."""
+    protocol = planned.protocol
+    evicting = [arm.name for arm in protocol.arms if arm.press is None and protocol.policy(arm.name).evicts]
+    longest = {key: max(sizes, key=sum) for key, sizes in lengths.items()}
+    most = max(sum(size) + task.max_new_tokens for (_, task, _), size in longest.items())
+    for budget in budgets:
+        room = (
+            budget.count_slots(size[0], planned.use(model, task.name), planned.slot(model, arm))
+            - (sum(size) + task.max_new_tokens)
+            for (model, task, _), size in longest.items()
+            for arm in evicting
+        )
+        if min(room, default=-1) >= 0:
+            raise BadInput(
+                f"budgets: {budget} holds every prompt with its answer, of at most {most} tokens, so that no arm "
+                "evicts; write less"
+            )
 
 
 def _budget_fault(budget: Budget, slots: int, slot: Slot, owner: str) -> str:

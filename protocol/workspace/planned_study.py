@@ -90,10 +90,13 @@ class PlannedStudy(NamedTuple):
         """Return all weight, configuration, tokenizer and template files and required statistics, by model
         and name. Raises BadInput for a model that was not fetched or statistics that were not measured.
         """
-        return {
-            model: sources.model_files(model, self.home) | self.statistics_files(model)
-            for model in self.protocol.models
-        }
+        files = {}
+        for index, model in enumerate(self.protocol.models):
+            try:
+                files[model] = sources.model_files(model, self.home) | self.statistics_files(model)
+            except BadInput as refusal:
+                raise BadInput(f"models[{index}]: {str(refusal).removeprefix('model ')}") from None
+        return files
 
     def weights(self) -> dict[str, dict[str, str]]:
         """Return the SHA-256 of all `files`."""

@@ -1,9 +1,10 @@
 """What holds for every policy of the catalogue."""
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 import torch
@@ -373,6 +374,19 @@ def test_of_equal_scores_every_policy_keeps_the_lower_slots(name):
 def test_a_score_that_is_not_finite_is_refused(bad):
     with pytest.raises(ValueError, match="scores must be finite: layer 0, head 0, slot 2 is"):
         given(1, 2, bad, 4, budget=2)
+
+
+@pytest.mark.parametrize("shape", [(4, 250), (1, 1, 4, 250), (4, 1, 249)], ids=str)
+def test_scores_of_another_shape_are_refused_with_the_shape_that_they_want(shape):
+    @dataclass(frozen=True)
+    class Misshapen:
+        needs: ClassVar = frozenset()
+
+        def score(self, view):
+            return Scores(torch.zeros(shape))
+
+    with pytest.raises(ValueError, match=rf"\[layer, kv_head, 250\], not of shape {re.escape(str(list(shape)))}"):
+        keep(Policy(scoring=Misshapen()), 200, a_prompt(250))
 
 
 # A stamp of RaaS is a whole number, which an attention that is no number does not renew; the engine fails a

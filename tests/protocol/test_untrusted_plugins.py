@@ -95,9 +95,10 @@ def test_every_part_of_our_own_policies_can_be_locked():
     assert not [path for policy in catalogue.CATALOGUE.values() for path in catalogue.mutable_settings(policy)]
 
 
+@pytest.mark.parametrize("settings", ["", ', set = { "protect.recent" = 4 }'])
 @pytest.mark.parametrize("name", REFUSED)
-def test_a_policy_that_no_lock_could_hold_is_refused_in_one_line_with_its_arm(name):
-    text = studies.PROTOCOL.format(model="/nowhere").replace('policy = "random"', f'policy = "{name}"')
+def test_a_policy_that_no_lock_could_hold_is_refused_in_one_line_with_its_arm(name, settings):
+    text = studies.PROTOCOL.format(model="/nowhere").replace('policy = "random"', f'policy = "{name}"{settings}')
     with pytest.raises(BadInput, match=rf"^[^\n]*arms.random.policy: entry point {name} [^\n]*{REFUSED[name]}"):
         toml_reader.parse(text.encode(), "protocol.toml")
 

@@ -59,6 +59,7 @@ def here(tmp_path_factory, registered) -> Path:
     (here / "binary-protocol" / "protocol.toml").write_bytes(b"\xff\xfe")
     (here / "written" / "protocol.toml").write_text(BASE)
     (here / "scores.csv").write_text("id,arm,score\n1,a,1\n1,b,0\n2,a,1\n2,b,0\n")
+    (here / "semicolons.csv").write_text("id;arm;score\n1;a;1\n")
     (here / "nan.csv").write_text("id,arm,score\n1,a,nan\n1,b,0\n")
     (here / "claims.toml").write_text('format = 1\n[[tabel]]\nid = "x"\n')
     problems = ({"id": str(n), "context": "c", "question": "q?", "answer": "a"} for n in range(4))
@@ -111,6 +112,12 @@ def test_a_mistake_on_a_command_line(here, row, monkeypatch):
     module, *arguments = shlex.split(row["typed"])
     filled = [argument.format(here=here, **places) for argument in arguments]
     assert answered(here, module, filled) == (row["status"], row["says"])
+
+
+def test_a_file_in_the_place_of_the_folder_of_downloads_is_named(here, monkeypatch):
+    monkeypatch.setenv("KV_PREREG_HOME", str(here / "text"))
+    says = "BadInput: KV_PREREG_HOME: {here}/text is a file; name a folder, or unset it"
+    assert answered(here, "protocol.models", ["fetch", "smollm2-135m"]) == (2, says)
 
 
 def test_the_table_has_a_hundred_mistakes_and_no_traces_of_the_code():

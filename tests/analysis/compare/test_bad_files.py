@@ -247,7 +247,7 @@ def test_samples_that_ran_into_a_limit_are_counted(tmp_path, capsys):
         ("id,arm,score\n1,a,1\n1,b,\n", "score: 1 problems of b have none: '1'"),
         ("id,arm,score\n1,a,1\n1,a,1\n1,b,1\n", "line 3: id: '1' of a was at"),
         ("id,arm,score\n1,a,1\n2,a,1\n", "arms: there is 'a' alone"),
-        ("id,arm,right\n1,a,1\n", "line 2: score: is no column; there are id, arm, right"),
+        ("id,arm,right\n1,a,1\n", "line 2: score: no such column among id, arm, right; rename the column that has it"),
         ("id,id,score\n", "line 1: two columns have one name"),
         ("name,arm,score\n1,a,1\n", "line 1: id: is no column"),
         ('id,arm,score\n1,"a,1\n', "is no CSV"),
