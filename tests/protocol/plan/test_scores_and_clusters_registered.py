@@ -128,7 +128,7 @@ def test_signs_of_too_few_clusters_are_no_matter_of_draws():
 @pytest.mark.parametrize("what", ["scored", "clusters"])
 def test_an_error_is_refused_with_scores_and_clusters_too_and_betting_is_named(what, monkeypatch):
     monkeypatch.setattr(rule_checks.self_test, "run_self_test", lambda plan: {})
-    given = items(287, 57 if what == "clusters" else None)
+    given = items(60, 12) if what == "clusters" else items(40)
     with pytest.raises(BadInput, match="use betting, which holds there"):
         rule_checks.check_rule(design(1, "t"), given, scored=["needle-256"] if what == "scored" else [])
 
