@@ -2,7 +2,7 @@
 
     kv-prereg claims --template paper.toml      writes a commented file to fill in (docs/claims.md)
     kv-prereg claims paper.toml
-    kv-prereg claims analysis/published/*.toml
+    kv-prereg claims analysis/published/*.toml   papers of this field, in a clone of this project
 
 For each claim how far its check reaches (transcribed, arithmetic, inference, or none) and its verdict, with
 the numbers that decide; the last line counts by level. For each table, whether its values are possible at n.

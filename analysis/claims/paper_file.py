@@ -113,7 +113,9 @@ def read_paper(path: Path) -> Paper:
     try:
         content = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
-        raise ClaimError(explain_os_error(error)) from error
+        is_ours = path.parent.parts[-2:] == ("analysis", "published")
+        whose = "; a clone of this project has these papers, an installed package has not" if is_ours else ""
+        raise ClaimError(f"{explain_os_error(error)}{whose}") from error
     except UnicodeDecodeError as error:
         raise ClaimError(f"{path}: byte {error.start} is not UTF-8; name a TOML file") from error
     except tomllib.TOMLDecodeError as error:

@@ -143,14 +143,14 @@ def format_text(comparison: Comparison) -> list[str]:
     lines += format_columns(arm_head, [_arm_cells(item) for item in comparison.arm_list])
     lines += ["", *format_columns(head, [_contrast_cells(item) for item in comparison.contrast_list]), ""]
     if comparison.rank_list:
-        rank_head = ["task", "arm", "mean score, %", f"rank, together at {100 * (1 - comparison.alpha):g} %"]
+        rank_head = ["task", "arm", "mean score, %", "rank"]
         lines += [*format_columns(rank_head, [_rank_cells(item) for item in comparison.rank_list]), ""]
     family = len(comparison.contrast_list)
     for sentence in [
         f"Method: {comparison.method}. Differences are the first arm minus the second, in percentage points.",
-        f"Simultaneous: together at {100 * (1 - comparison.alpha):g} %. "
-        "detectable: the smallest true difference that so many problems with this spread find with a power "
-        f"of 80 % at {comparison.alpha:g}/{family}.",
+        f"Simultaneous, max-t, ranks: to hold together at {100 * (1 - comparison.alpha):g} %; ranks, and all by max-t, "
+        "hold less often with few clusters, or scores that are mostly alike. detectable: the smallest true difference "
+        f"that so many problems with this spread find with a power of 80 % at {comparison.alpha:g}/{family}.",
         *_size_notes(comparison.contrast_list),
         *comparison.notes,
     ]:

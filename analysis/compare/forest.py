@@ -36,7 +36,7 @@ def draw_ranks(comparison: Comparison) -> Figure:
     """
     rows = comparison.rank_list
     labels = [_shorten(f"{row.task}  {row.arm}  {100 * row.score:.1f} %".strip()) for row in rows]
-    subtitle = f"max-t of all pairs; all ranks together at {100 * (1 - comparison.alpha):g} %"
+    subtitle = f"max-t of all pairs; all ranks are to hold together at {100 * (1 - comparison.alpha):g} %"
     figure, axes = _make_page(labels, "rank by mean score", comparison.label, subtitle)
     for index, row in enumerate(rows):
         axes.plot((row.first, row.last), (index, index), "o-", color=INK, markersize=4, gid=f"rank-{index}")

@@ -208,6 +208,7 @@ def test_three_arms_are_ranked_and_two_are_not(tmp_path):
         ("", "low", pytest.approx(10 / 60), 3, 3),
     ]
     assert re.search(r"best +96\.7 +1 to 2\n", repr(ranked))
+    assert "ranks, and all by max-t, hold less often with few clusters" in " ".join(repr(ranked).split())
     forest.write_forest(tmp_path / "forest.svg", ranked)
     assert 'id="rank-2"' in (tmp_path / "forest-ranks.svg").read_text()
     assert kvp.compare(of_arms(low=10, best=58)).rank_list == []
