@@ -7,27 +7,3 @@ Each check is a function from numbers to a NamedTuple or a number, so that other
 
 May import: protocol.formats, analysis.rules, analysis.stats, analysis.selection; numpy, scipy, statsmodels.
 """
-
-from analysis.claims.family_tests import Best, best_of, count_passing
-from analysis.claims.granularity import Fit, counts, fit
-from analysis.claims.printed_p import Agreement, check_agreement, correlation_p
-from analysis.claims.proportions import Bounds, boschloo, fisher, paired_bounds
-from analysis.claims.rounding import Range, rounding_range
-
-__all__ = [
-    "Agreement",
-    "Best",
-    "Bounds",
-    "Fit",
-    "Range",
-    "best_of",
-    "boschloo",
-    "check_agreement",
-    "correlation_p",
-    "count_passing",
-    "counts",
-    "fisher",
-    "fit",
-    "paired_bounds",
-    "rounding_range",
-]

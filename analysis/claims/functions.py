@@ -132,9 +132,9 @@ def _passing(method: str, family: list[Quantity]) -> Quantity:
 
 def _lucky(candidates: Quantity, first: Quantity, second: Quantity) -> Quantity:
     (first_right, first_total), (second_right, second_total) = _exact_counts(first, second)
-    best = family_tests.best_of(int(candidates.middle), first_right, first_total, Fraction(second_right, second_total))
+    chance = family_tests.chance_of_best(int(candidates.middle), first_right, first_total, second_right / second_total)
     description = f"the best of {candidates.text} no better than {second.text} reaches {first.text}"
-    return computed(best.chance, name=f"chance {best.chance:.2g} that {description}")
+    return computed(chance, name=f"chance {chance:.2g} that {description}")
 
 
 def _answerable(value: Quantity, answers: Quantity) -> Answer:

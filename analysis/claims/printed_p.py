@@ -42,15 +42,18 @@ def check_agreement(effect: Range, low: Range, high: Range, p: Range, level: flo
 
 def correlation_p(correlation: float, observations: int) -> float:
     """Return the two-sided normal p of Fisher's z of a correlation, also of a rank correlation."""
-    if observations < 4 or not -1 < correlation < 1:
-        raise ValueError(f"correlation: {correlation} of {observations} observations has no test; give 4 or more")
-    return float(2 * stats.norm.sf(abs(atanh(correlation)) * sqrt(observations - 3)))
+    z, variance = _fisher_z(correlation, observations)
+    return float(2 * stats.norm.sf(abs(z) / sqrt(variance)))
 
 
 def correlations_differ_p(first: float, observations: int, second: float, others: int) -> float:
     """Return the two-sided normal p that two correlations of different observations are equal, by Fisher's z."""
-    for correlation, number in ((first, observations), (second, others)):
-        if number < 4 or not -1 < correlation < 1:
-            raise ValueError(f"correlation: {correlation} of {number} observations has no test; give 4 or more")
-    error = sqrt(1 / (observations - 3) + 1 / (others - 3))
-    return float(2 * stats.norm.sf(abs(atanh(first) - atanh(second)) / error))
+    (z, variance), (other_z, other_variance) = _fisher_z(first, observations), _fisher_z(second, others)
+    return float(2 * stats.norm.sf(abs(z - other_z) / sqrt(variance + other_variance)))
+
+
+def _fisher_z(correlation: float, observations: int) -> tuple[float, float]:
+    """Return Fisher's z of a correlation and its variance."""
+    if observations < 4 or not -1 < correlation < 1:
+        raise ValueError(f"correlation: {correlation} of {observations} observations has no test; give 4 or more")
+    return atanh(correlation), 1 / (observations - 3)

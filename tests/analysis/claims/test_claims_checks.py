@@ -9,23 +9,11 @@ from statistics import NormalDist
 import pytest
 from scipy import stats
 
-from analysis.claims import (
-    best_of,
-    boschloo,
-    check_agreement,
-    correlation_p,
-    count_passing,
-    counts,
-    fisher,
-    fit,
-    paired_bounds,
-    rounding_range,
-)
-
-
-def share(text):
-    low, high = rounding_range(text)
-    return low, high
+from analysis.claims.family_tests import chance_of_best, count_passing
+from analysis.claims.granularity import chance, counts
+from analysis.claims.printed_p import check_agreement, correlation_p
+from analysis.claims.proportions import boschloo, paired_bounds
+from analysis.claims.rounding import Range, rounding_range
 
 
 @pytest.mark.parametrize(
@@ -68,36 +56,32 @@ def test_exactly_the_values_that_some_count_rounds_to_are_possible(answers):
 def test_a_percentage_of_thirty_problems_needs_the_draws_of_a_plain_loop():
     # 31.4 % of 30 x 8 = 75.36 answers: 75 would print 31.3 or 31.2, 76 would print 31.7.
     mean = rounding_range("31.4")
-    as_share = type(mean)(mean.low / 100, mean.high / 100)
+    as_share = Range(mean.low / 100, mean.high / 100)
     assert not counts(as_share, 30 * 8)
     loop = [
         k
         for k in range(1, 65)
         if any(abs(Fraction(100 * c, 30 * k) - Fraction("31.4")) <= Fraction("0.05") for c in range(30 * k + 1))
     ]
-    found = fit([as_share], 30, draws=8)
-    assert list(found.draws) == loop
-    assert found.impossible == (0,)
+    assert [k for k in range(1, 65) if counts(as_share, 30 * k)] == loop
     assert 1 not in loop
     assert set(range(32, 65)) <= set(loop)
 
 
 def test_differences_of_three_seeds_are_multiples_of_one_897th():
     # 4.79 % of 897 is 42.97: 43/897 = 4.794 %. 4.75 % is 42.6: no count prints it.
-    assert list(counts(type(rounding_range("0"))(Fraction("0.04785"), Fraction("0.04795")), 897)) == [43]
-    assert not counts(type(rounding_range("0"))(Fraction("0.04745"), Fraction("0.04755")), 897)
+    assert list(counts(Range(Fraction("0.04785"), Fraction("0.04795")), 897)) == [43]
+    assert not counts(Range(Fraction("0.04745"), Fraction("0.04755")), 897)
 
 
 def test_the_share_that_passes_by_chance_is_counted():
     # Of 0.0, 0.1, ..., 1.0 two answers give 0.0, 0.5 and 1.0.
-    assert fit([rounding_range("0.5")], 2).passing == Fraction(3, 11)
+    assert chance(Fraction(1, 10), 2) == Fraction(3, 11)
     # With 100 answers every value of one decimal is possible.
-    assert fit([rounding_range("0.5")], 100).passing == 1
+    assert chance(Fraction(1, 10), 100) == 1
 
 
-def test_no_means_and_no_answers_are_refused():
-    with pytest.raises(ValueError, match="pass at least one"):
-        fit([], 10)
+def test_no_answers_are_refused():
     with pytest.raises(ValueError, match="give at least one"):
         counts(rounding_range("0.5"), 0)
 
@@ -117,27 +101,19 @@ def test_the_paired_bounds_are_those_of_every_two_by_two_table():
 def test_the_smallest_paired_p_has_no_problem_lost():
     # 46 and 41 of 60: all five discordant problems one way, 2 / 2^5.
     found = paired_bounds(46, 41, 60)
-    assert (found.low, found.discordant_low) == (Fraction(2, 32), 5)
+    assert found.low == Fraction(2, 32)
     # At most 14 + 19 = 33 problems are discordant; 19 against 14.
-    assert found.discordant_high == 33
     assert found.high == Fraction(2 * sum(comb(33, k) for k in range(15)), 2**33)
 
 
 def test_equal_margins_never_differ():
-    assert paired_bounds(30, 30, 60)[:2] == (1, 1)
+    assert paired_bounds(30, 30, 60) == (1, 1)
 
 
 @pytest.mark.parametrize("bad", [(-1, 3, 5), (6, 3, 5), (3, 6, 5), (0, 0, 0)])
 def test_impossible_counts_are_refused(bad):
     with pytest.raises(ValueError, match="impossible"):
         paired_bounds(*bad)
-
-
-@pytest.mark.parametrize("table", [(46, 60, 35, 60), (12, 15, 8, 15), (0, 7, 3, 9), (5, 5, 5, 5)])
-def test_fisher_agrees_with_scipy(table):
-    first, of_first, second, of_second = table
-    theirs = stats.fisher_exact([[first, second], [of_first - first, of_second - second]]).pvalue
-    assert float(fisher(*table)) == pytest.approx(theirs)
 
 
 def test_boschloo_is_the_largest_chance_of_a_table_as_extreme_by_fisher():
@@ -154,7 +130,7 @@ def test_boschloo_is_the_largest_chance_of_a_table_as_extreme_by_fisher():
 
     expected = 2 * min(plain("less"), plain("greater"))
     assert boschloo(6, 6, 2, 7) == pytest.approx(expected, rel=1e-3)
-    assert boschloo(6, 6, 2, 7) < float(fisher(6, 6, 2, 7))
+    assert boschloo(6, 6, 2, 7) < stats.fisher_exact([[6, 2], [0, 5]]).pvalue
 
 
 def test_equal_shares_have_p_one():
@@ -202,21 +178,12 @@ def test_the_p_of_a_correlation_is_fishers():
 
 def test_the_best_of_two_coins_is_counted():
     # Three tosses: at least two heads with 4/8; the best of two has it with 1 - (4/8)^2.
-    found = best_of(2, 2, 3, Fraction(1, 2))
-    assert found.chance == pytest.approx(0.75)
-    tosses = [sum(each) for each in itertools.product((0, 1), repeat=3)]
-    means = [max(pair) / 3 for pair in itertools.product(tosses, repeat=2)]
-    assert found.expected == pytest.approx(sum(means) / len(means))
+    assert chance_of_best(2, 2, 3, 0.5) == pytest.approx(0.75)
 
 
-def test_one_candidate_has_no_winners_curse():
-    found = best_of(1, 11, 30, Fraction(1, 3))
-    assert found.expected == pytest.approx(1 / 3)
-    assert found.chance == pytest.approx(float(stats.binom.sf(10, 30, 1 / 3)))
-
-
-def test_more_candidates_are_luckier():
-    chances = [best_of(m, 11, 30, Fraction(1, 3)).chance for m in (1, 2, 6)]
+def test_one_candidate_has_its_own_chance_and_more_are_luckier():
+    chances = [chance_of_best(m, 11, 30, 1 / 3) for m in (1, 2, 6)]
+    assert chances[0] == pytest.approx(sum(comb(30, k) * 2 ** (30 - k) for k in range(11, 31)) / 3**30)
     assert chances == sorted(chances)
     assert len(set(chances)) == 3
 
