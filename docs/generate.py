@@ -224,8 +224,11 @@ def commands_page() -> str:
 
 
 def systems() -> str:
-    """docs/systems.md, which a person writes, with the last column of its first tables from the locks that ship."""
-    studies = {path.parent.name: _studied_names(path) for path in sorted((ROOT / "registrations").glob("*/lock.json"))}
+    """docs/systems.md, which a person writes, with the last column of its first tables from the locks of studies that
+    were judged: what was withdrawn before its confirmation has studied nothing.
+    """
+    judged = (path.with_name("lock.json") for path in sorted((ROOT / "registrations").glob("*/verdict.json")))
+    studies = {lock.parent.name: _studied_names(lock) for lock in judged}
     page, heading, rest = (HERE / "systems.md").read_text().partition("## Compared with a script")
     lines = [
         f"{line.rpartition(' | ')[0]} | {_where_studied(line, studies)} |" if SYSTEM.fullmatch(line) else line

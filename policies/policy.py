@@ -106,6 +106,11 @@ class Policy:
         return self.cadence.at_prefill
 
     @property
+    def is_full(self) -> bool:
+        """Whether it is the full cache: it never evicts, and every step reads all slots as the model computed them."""
+        return not self.evicts and type(self.state) is Verbatim
+
+    @property
     def needs(self) -> frozenset[Signal]:
         """What the engine must measure before `keep` is called."""
         if not self.evicts:

@@ -13,6 +13,7 @@ from policies.quantised.channels import ByChannel
 from policies.quantised.formats import FORMATS
 from policies.quantised.half import Half
 from policies.quantised.tokens import ByToken
+from policies.quest import Quest
 from policies.state import Verbatim
 from protocol.formats.suggestions import suggest
 
@@ -82,6 +83,12 @@ class Kivi(Verbatim):
 
 
 STATES: Mapping[str, State] = MappingProxyType(
-    {"verbatim": Verbatim(), **{name: Quantised(name, name) for name in FORMATS}, "kivi-4": Kivi(4), "kivi-2": Kivi(2)}
+    {
+        "verbatim": Verbatim(),
+        **{name: Quantised(name, name) for name in FORMATS},
+        "kivi-4": Kivi(4),
+        "kivi-2": Kivi(2),
+        "quest": Quest(),
+    }
 )
 """A name keeps its meaning, as that of a policy does."""

@@ -164,6 +164,10 @@ class Batch(EvictingBatch):
         self.update_memories(steps, hidden, rows)
         for row in rows:
             row.n_fed += new
+        for step in steps:
+            reads = [] if step.reads is None else step.reads.tolist()
+            for row, slots in zip(step.pool.members[step.pool_slice] if reads else (), reads, strict=True):
+                row.reads = (row.reads or 0) + slots * (row.step > 0)
         chosen = self.choose_tokens(choosing, last, keys)
         tokens = [chosen[place] for place in places]
         self.refuse_non_finite(rows, tokens)

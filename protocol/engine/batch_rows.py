@@ -45,6 +45,8 @@ class BatchRow:
     slots: list[int] = field(default_factory=list)
     allocated: list[int] = field(default_factory=list)
     state_bytes: int = 0
+    reads: int | None = None
+    """Slots read for its new tokens; None where they are all slots that it held."""
     next_event: int = 0
     """A lower bound on the tokens fed at the next eviction."""
     parked: Sequence[Tensor] = ()
@@ -112,6 +114,7 @@ def build_outcome(row: BatchRow, stop: str) -> Outcome:
         row.joined,
         row.window_bytes,
         perf_counter() - row.start_time,
+        row.reads,
     )
 
 

@@ -242,9 +242,9 @@ def refuse_native(model: str, config: PreTrainedConfig, policy: Policy, owner: s
     owner = f"model {model}" if obstacle else owner
     if isinstance(policy, Pressed):
         obstacle = obstacle or "a policy of ours, and this is a press"
-    if not isinstance(policy.state, Verbatim):
+    if type(policy.state) is not Verbatim:
         obstacle = (
-            obstacle or f"slots that are stored as computed, and {type(policy.state).__name__} codes or merges them"
+            obstacle or f"slots stored as computed and read whole, and {type(policy.state).__name__} does otherwise"
         )
     if obstacle:
         raise BadInput(f'generation.kernel: "native" needs {obstacle} ({owner}); write "eager", or leave kernel out')

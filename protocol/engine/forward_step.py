@@ -10,10 +10,11 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad, scaled_dot_product_attention
 
+from policies.quest import Quest
 from policies.signals import softmax_with_sink, upcast
 from protocol.engine.attention.packing import attend_packed, pack_layers
-from protocol.engine.grouped_slots import append_slots, write_rows
-from protocol.engine.slots import Pool
+from protocol.engine.grouped_slots import append_slots, head_slots, write_rows
+from protocol.engine.slots import Plan, Pool, additive_mask
 
 Member = TypeVar("Member")
 
@@ -92,6 +93,8 @@ class Step(Generic[Member]):
         self.pool, self.indices, self.new = pool, indices, new
         self.pool_slice = slice(indices.start, indices.stop)
         self.query_lanes, self.fed_lanes = list(query_lanes), list(fed_lanes)
+        self.reads: Tensor | None = None
+        """[lane], slots read in all layers and KV heads so far; None where they are all that the lanes hold."""
 
     def watched_attention(self) -> Iterator[LaneAttention]:
         """Yield the attention of the lanes whose policies read it, after `commit`."""
@@ -169,6 +172,8 @@ class ForwardStep(Step[Member]):
         if self.fed_lanes:
             fed_keys, fed_values, fed_queries = (part[self.fed_lanes_there] for part in (keys, values, queries))
             self.fed.append((fed_keys, fed_values, fed_queries))
+        if storage.quest is not None and self.new == 1:
+            plan = self.plans[layer] = self.restrict(layer, storage.quest, packed, used_keys)
         for watch in self.watches:
             if layer in watch.layers:
                 own_queries, own_keys = packed[watch.lanes_there], used_keys[watch.lanes_there]
@@ -177,6 +182,29 @@ class ForwardStep(Step[Member]):
             return attend_packed(pool.kernel, self.packings[layer], queries, *stored, scale)
         output = attend_masked(packed, used_keys, used_values, plan.mask, scale, sinks)
         return storage.expand(layer, output.reshape(*queries.shape[:-1], used_values.shape[-1]))
+
+    def restrict(self, layer: int, quest: Quest, packed: Tensor, keys: Tensor) -> Plan:
+        """Return the plan of a layer in which each query sees the pages that it reads, and count what is read."""
+        pool, plan, (lanes, rows, _, dim) = self.pool, self.plans[layer], packed.shape
+        before = pool.lengths[layer, self.pool_slice]
+        lengths = (before + 1).to(keys.device, non_blocking=True)
+        reads = torch.zeros_like(lengths[:, 0]) if self.reads is None else self.reads
+        if layer < quest.dense_layers:
+            self.reads = reads + lengths.sum(1)
+            return plan
+        by_head, index = keys, None
+        if rows != pool.heads:  # gathered by head; unused slots lie behind the last
+            slot, lane = torch.arange(int(before.max()) + 1), torch.arange(lanes, device=keys.device)
+            index = head_slots(pool, layer, self.pool_slice, len(slot))
+            index = index.where(slot.to(keys.device) < lengths[..., None], plan.end)
+            by_head = pad(keys[:, 0], (0, 0, 0, 1))[lane[:, None, None], index]
+        visible = quest.select(packed.view(lanes, pool.heads, -1, dim), by_head, lengths)
+        self.reads = reads + visible.any(2).sum((1, 2)) + quest.count_pages(lengths).sum(1)
+        if index is not None:
+            by_row = visible.new_zeros(*visible.shape[:3], plan.end + 1)
+            visible = by_row.scatter_(-1, index[:, :, None].expand(visible.shape), visible)[..., : plan.end]
+            visible = visible.flatten(1, 2)[:, None]
+        return plan._replace(visible=visible, mask=additive_mask(visible, keys))
 
     def watch(
         self, layer: int, watch: AttentionWatch, packed: Tensor, keys: Tensor, scale: float, sinks: Tensor | None

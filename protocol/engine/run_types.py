@@ -104,6 +104,9 @@ class Outcome(NamedTuple):
     window_bytes: the part of each entry of `allocated` in sliding layers, equal for every policy.
 
     seconds: wall time from joining the batch to leaving it, shared with the other lanes.
+
+    reads: slots that some query read, over all forward passes of new tokens, layers of full attention and KV heads, and
+    one for the bounds of each page; None where each pass read all slots that the lane held.
     """
 
     token_ids: tuple[int, ...]  # new tokens, stop token excluded
@@ -116,6 +119,7 @@ class Outcome(NamedTuple):
     joined: int
     window_bytes: int
     seconds: float
+    reads: int | None = None
 
 
 class LaneFailure(NamedTuple):

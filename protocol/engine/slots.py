@@ -142,7 +142,7 @@ class Pool(Generic[Member]):
     rings: of slots packed in groups, the latest of each head, float16 [lane, kv_head, R, 2 d]; no tensors otherwise.
 
     kernel: the variable-length kernel for new tokens; None if slots are padded, which is needed for hidden
-    slots, weights in the logits and packed or coded slots.
+    slots, weights in the logits, packed or coded slots and those that are read in part.
 
     starts, lengths: [layer, lane, kv_head] int64, on the CPU, so that reading them needs no synchronisation.
 
@@ -159,9 +159,8 @@ class Pool(Generic[Member]):
         """keys: one tensor for each layer, [kv_head, n, d] as computed, for the heads, width, dtype and device."""
         self.shape = shape
         self.storage = storage
-        is_plain = (storage.codec is None and storage.packing is None and not storage.weighs_logits) and not any(
-            layer_shape.masked for layer_shape in shape
-        )
+        is_whole = storage.codec is None and storage.packing is None and storage.quest is None
+        is_plain = is_whole and not (storage.weighs_logits or any(layer_shape.masked for layer_shape in shape))
         self.kernel: Kernel | None = attention.kernel if is_plain else None
         self.heads = keys[0].shape[0]
         self.members: list[Member] = []

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from policies import Codec, Packing, State
+from policies.quest import Quest
 from protocol.engine.rotation import rotation_of
 from protocol.engine.run_types import Architecture, Lane, Model, Request
 from protocol.formats.refusals import BadInput
@@ -38,13 +39,14 @@ class StorageFormat:
     packing: of keys and values, as rows of bytes; in groups, packed by the pool, and outside it as read.
     codec: of the values alone. None if they are stored as computed.
     has_weights: each slot stores the number of tokens that it represents. weighs_logits: the logarithm of that
-    number is added to the attention logit of the slot.
+    number is added to the attention logit of the slot. quest: which of the slots a new token reads; None for all.
     """
 
     codec: Codec | None = None
     packing: Packing | None = None
     has_weights: bool = False
     weighs_logits: bool = False
+    quest: Quest | None = None
 
     @property
     def in_groups(self) -> bool:
@@ -90,7 +92,7 @@ class StorageFormat:
 
 
 VERBATIM = StorageFormat()
-"""The format of every state that neither packs nor codes nor merges."""
+"""The format of every state that neither packs nor codes nor merges, and that is read whole."""
 
 
 def build_storage_formats(model: Model, requests: Sequence[Request]) -> dict[State, StorageFormat]:
@@ -105,7 +107,7 @@ def build_storage_formats(model: Model, requests: Sequence[Request]) -> dict[Sta
         if isinstance(lane.policy, Pressed) and storage_formats[state] is not VERBATIM:
             raise BadInput(
                 f"state of lane {lane.key}: a press leaves its slots as they are, and {type(state).__name__} "
-                "codes or merges them; choose a policy of ours, or the press without a state"
+                "stores or reads them otherwise; choose a policy of ours, or the press without a state"
             )
     return storage_formats
 
@@ -130,6 +132,8 @@ def build_storage_format(model: Model, lane: Lane) -> StorageFormat:
     except (ValueError, KeyError) as refusal:
         message = " ".join(str(refusal).split())
         raise BadInput(f"{name} has no codec for model {model.name}: {message}; calibrate it") from None
+    if isinstance(state, Quest):
+        return StorageFormat(quest=state)
     if codec is None and not state.merges:
         return VERBATIM
     refuse_unmergeable(model, state, f"lane {lane.key}")

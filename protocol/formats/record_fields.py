@@ -45,6 +45,11 @@ _CACHE = Table(
         "mean_bytes": Field(Integer(), "Bytes of keys and values in all layers, mean over the forwards."),
         "peak_bytes": Field(Integer(), "The most of them after any forward."),
         "state_bytes": Field(Integer(), "Bytes that the policy carries beside them, at their most."),
+        "reads": Field(
+            Integer(),
+            "Slots that some query read, over layers, KV heads and new tokens that were fed; a page's bounds are one.",
+            if_absent="each new token read all slots that were held",
+        ),
         "window_bytes": Field(
             Integer(1),
             "Bytes of the windows of sliding layers, at every moment: no policy evicts from them.",

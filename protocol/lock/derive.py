@@ -15,6 +15,7 @@ from protocol.formats.citations import CITES
 from protocol.formats.json_text import format_decimal
 from protocol.lock import lock
 from protocol.lock.judging_version import choose_judging
+from protocol.lock.promises import AS_COMPUTED
 from protocol.plan import full_use, grid, slot_bytes
 from protocol.plan.design import Design
 from protocol.plan.slot_bytes import Widths
@@ -54,7 +55,7 @@ def derive_lock(design: Design, promises: Promises, inputs: Mapping[str, Any]) -
         "chance": {} if judging == 1 else _chances(design),
         "ledger": ledger.head_of([]),
         "protocol": {"sha256": inputs["protocol"]["sha256"], "content": design.content()},
-        "grid": [list(cell) for cell in grid.cells(design, never_evicts(design, promises))],
+        "grid": [list(cell) for cell in grid.cells(design, full_caches(design, promises, inputs["policies"]))],
         "items": items,
         **(_decoding_fields(design, promises, inputs) if design.decodes else NOT_DECODED),
         "rule": {"name": decision.rule, "source": rule, "sha256": inputs["sources"].get(rule)},
@@ -104,11 +105,16 @@ def _chances(design: Design) -> dict[str, str | None]:
     return {name: format_decimal(chance) for name, chance in stated.items() if chance is not None}
 
 
-def never_evicts(design: Design, promises: Promises) -> Any:
-    """Return a predicate of (design, arm) by the promises; the subject of a sweep has those of a candidate."""
-    if (sweep := design.sweep) is not None:
-        promises = {**promises, sweep.name: promises[sweep.candidates[0]]}
-    return lambda design, arm: promises[arm]["fires"] == "never" if design.decodes else False
+def full_caches(design: Design, promises: Promises, settings: Mapping[str, Mapping[str, str]]) -> Any:
+    """Return a predicate of (design, arm), whether the arm is a full cache: it promises never to evict, and its state
+    is the one as computed. settings: of policies, by arm; some locks of version 1 have none.
+    """
+    full = {
+        arm
+        for arm, promise in promises.items()
+        if promise["fires"] == "never" and (settings.get(arm) or {}).get("state", AS_COMPUTED) == AS_COMPUTED
+    }
+    return lambda design, arm: arm in full and design.decodes
 
 
 def _full_use(design: Design, measured: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:

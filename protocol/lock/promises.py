@@ -33,10 +33,12 @@ ROUTINGS = (
 AS_COMPUTED = "policies.state.Verbatim()"
 QUANTISED = "policies.quantised.states.Quantised()"
 KIVI = "policies.quantised.states.Kivi()"
+QUEST = "policies.quest.Quest()"
 STATES = (
     AS_COMPUTED,
     QUANTISED,
     KIVI,
+    QUEST,
     "policies.subspace.Subspace()",
     *(f"policies.syn_mem.{name}()" for name in ("BoundedSpans", "DynamicHybrid", "PromptSpans", "StaticHybrid")),
 )
@@ -69,7 +71,7 @@ def derive_promises(settings: Mapping[str, str]) -> dict[str, Any] | None:
         "leaves_exactly": not (exceeds or bounds or is_sparing or is_press),
         "may_leave_less": bounds,
         "parked_caches": int(settings["cadence.episodes"]) - 1 if "cadence.episodes" in settings else 0,
-        "stores_as_computed": state in (AS_COMPUTED, OF_PRESS),
+        "stores_as_computed": state in (AS_COMPUTED, QUEST, OF_PRESS),
         "is_press": is_press,
     }
 
@@ -80,4 +82,6 @@ def state_settings(name: str) -> dict[str, str]:
         return {"state": AS_COMPUTED}
     if name.startswith("kivi-"):
         return {"state": KIVI, "state.bits": name.removeprefix("kivi-"), "state.recent": "32"}
+    if name == "quest":
+        return {"state": QUEST, "state.tokens": "256", "state.page": "16", "state.dense_layers": "2"}
     return {"state": QUANTISED, "state.keys": name, "state.values": name}

@@ -27,7 +27,7 @@ SAVED = Decimal("0.01")  # the smallest share of the full cache that a lossless 
 LOOK_RULES = ("superior", "non_inferior")
 SMALLEST_BLOCK = 0.05  # of all problems, that a look adds
 TOLERANCE = Decimal("0.02")  # for new registrations; older ones may have up to 0.5
-Evicts: TypeAlias = Callable[[str], bool]  # whether the policy of the named arm ever evicts
+Evicts: TypeAlias = Callable[[str], bool]  # whether the named arm is none of the full cache
 
 
 def check(design: Design) -> None:
@@ -37,7 +37,7 @@ def check(design: Design) -> None:
         from protocol.plan import policy_checks
 
         named = itertools.chain(_fields(design), _repeated(design), policy_checks.faults(design))
-    for fault in itertools.chain(named, faults(design, lambda arm: not design.never_evicts(arm))):
+    for fault in itertools.chain(named, faults(design, lambda arm: not design.is_full(arm))):
         raise Fault.from_message(fault)
 
 

@@ -280,8 +280,9 @@ class Design:
         """Yield the faults of a design that another harness runs."""
         yield from ()
 
-    def never_evicts(self, name: str) -> bool:
-        return self.arm(name).press is None and not self.policy(name).evicts
+    def is_full(self, name: str) -> bool:
+        """Return whether an arm is the full cache: it never evicts, and its slots are stored and read as computed."""
+        return self.arm(name).press is None and self.policy(name).is_full
 
     def exclusion_reason(self, prompt_tokens: int) -> str | None:
         """Return why a problem with a context of so many tokens is excluded; None if it is run."""

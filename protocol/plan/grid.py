@@ -31,18 +31,19 @@ class Cell(NamedTuple):
 
 
 def cells(protocol: Design, is_full: Callable[[Design, str], bool] | None = None) -> list[Cell]:
-    """Return every cell in running order. An arm that never evicts has one cell per seed, for all budgets; the
-    comparators alone run at neighbours.
+    """Return every cell in running order. The full cache has one cell per seed, for all budgets; an arm that never
+    evicts and stores or reads its slots otherwise has the budgets, which it may exceed; the comparators alone run at
+    neighbours.
 
     With a sweep: the cells that confirm runs, which are the same for every winner. is_full: whether an arm of
-    a protocol never evicts; by default its policy decides, which needs torch.
+    a protocol is the full cache; by default its policy decides, which needs torch.
 
     Raises BadInput for more than a lock can hold, before any is made.
     """
     sizes = (protocol.models, protocol.tasks, protocol.arms, protocol.all_budgets, protocol.seeds)
     if (most := math.prod(map(len, sizes))) > MAX_CELLS:
         raise BadInput(f"protocol.toml: budgets: {most:,} cells, over {MAX_CELLS:,}; register fewer, or fewer seeds")
-    is_full = never_evicts if is_full is None else is_full
+    is_full = is_full_cache if is_full is None else is_full
     if protocol.sweep is not None:
         protocol = protocol.confirm_design(protocol.sweep.candidates[0])
     return [
@@ -56,7 +57,7 @@ def cells(protocol: Design, is_full: Callable[[Design, str], bool] | None = None
 
 
 def arm_budgets(protocol: Design, arm: str) -> Sequence[Budget]:
-    """Return the budgets of an arm that evicts: a comparator, run again or not, has the neighbours too."""
+    """Return the budgets of an arm: a comparator, run again or not, has the neighbours too."""
     is_comparator = arm.removesuffix(RERUN_SUFFIX) in protocol.decision.against
     return protocol.all_budgets if is_comparator else protocol.budgets
 
@@ -64,8 +65,8 @@ def arm_budgets(protocol: Design, arm: str) -> Sequence[Budget]:
 def budget_of(
     protocol: Design, cell: Cell, prompt_tokens: int, use: Fraction | None = None, slot: Slot | None = None
 ) -> int | None:
-    """Return slots per KV head and layer for one prompt; None for an arm that never evicts. use: mean slots
-    of the full cache for this model and task. slot: the slot size of the arm, if the budget is in bytes.
+    """Return slots per KV head and layer for one prompt; None for the full cache. use: mean slots of the full cache
+    for this model and task. slot: the slot size of the arm, if the budget is in bytes.
     """
     budget = _cell_budget(protocol, cell)
     return None if budget is None else budget.count_slots(prompt_tokens, use, slot)
@@ -85,5 +86,5 @@ def _cell_budget(protocol: Design, cell: Cell) -> Budget | None:
     return None if cell.budget == FULL else budgets[cell.budget]
 
 
-def never_evicts(protocol: Design, arm: str) -> bool:
-    return protocol.never_evicts(arm)
+def is_full_cache(protocol: Design, arm: str) -> bool:
+    return protocol.is_full(arm)

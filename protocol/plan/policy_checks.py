@@ -3,10 +3,10 @@
 from collections.abc import Iterator
 
 import policies
-from policies import Verbatim
 from policies.contract import UnitSelection
 from policies.structure import structure
 from protocol.formats.fields import Fault
+from protocol.formats.vocabulary import FULL
 from protocol.plan.design import Arm, Design
 from protocol.plan.policy_name import POLICY
 from protocol.plan.settings_grid import setting_location
@@ -15,7 +15,7 @@ from protocol.presses import supported_presses
 
 def faults(design: Design) -> Iterator[str]:
     """Yield every fault of arms, and of settings that all of them get."""
-    for wrong in (_policies, _lossy_full_arms, _extra_prompts, _intervals):
+    for wrong in (_policies, _names, _extra_prompts, _intervals):
         yield from wrong(design)
 
 
@@ -89,17 +89,13 @@ def _settings(design: Design, arm: Arm) -> Iterator[str]:
         )
 
 
-def _lossy_full_arms(design: Design) -> Iterator[str]:
-    """Yield arms that never evict but do not store slots as computed. They are no full cache, but the gate,
-    rules about the full cache and ratios to it would treat them as one.
-    """
+def _names(design: Design) -> Iterator[str]:
+    """Yield an arm that has the full cache's name, never evicts, and is no full cache all the same."""
     for arm in design.arms:
-        policy = design.policy(arm.name)
-        if arm.press is None and not policy.evicts and type(policy.state) is not Verbatim:
+        if arm.name == FULL and arm.press is None and not design.is_full(FULL) and not design.policy(FULL).evicts:
             yield (
-                f"arms.{arm.name}.policy: never evicts and stores its slots otherwise than computed, so that "
-                'it is no full cache and would be taken for one; write policy = "streaming" with this state and '
-                "budgets in bytes, which keeps all that fits, or leave the state out"
+                f"arms.{FULL}: stores or reads its slots otherwise than the model computes them, and this is the name "
+                "of the full cache; give it another name"
             )
 
 

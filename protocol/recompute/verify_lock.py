@@ -37,7 +37,7 @@ from protocol.lock import (
     verify_problems,
     version_1,
 )
-from protocol.lock.derive import Promises, derive_lock, never_evicts
+from protocol.lock.derive import Promises, derive_lock, full_caches
 from protocol.lock.promises import PARTS, derive_promises, state_settings
 from protocol.lock.verify_problems import ProblemFields
 from protocol.models import sources
@@ -357,8 +357,8 @@ def _normalize(value: Any) -> Any:
 
 def _refused(study: Registration, design: Design, promises: Promises, is_other_code: bool) -> Iterator[str]:
     """Yield the faults that registering refuses and that need neither torch nor a simulation."""
-    never = never_evicts(design, promises)
-    faults = list(checks.faults(design, lambda arm: not never(design, arm)))
+    is_full = full_caches(design, promises, study.lock.content["policies"])
+    faults = list(checks.faults(design, lambda arm: not is_full(design, arm)))
     if study.lock.digest not in version_1.PROTOCOLS and not version_1.is_replicated(
         study.parent, study.lock.content["protocol"]["sha256"]
     ):

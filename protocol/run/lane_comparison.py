@@ -13,7 +13,7 @@ Body = Mapping[str, Any]
 
 PROMPT_FIELDS = ("prompt", "prompt_tokens", "slots")  # do not depend on weights
 ANSWER_FIELDS = ("state", "text", "tokens", "thought", "stop")
-CACHE_FIELDS = ("mean", "peak", "prefill_end", "state_bytes", "events", "granted")
+CACHE_FIELDS = ("mean", "peak", "prefill_end", "state_bytes", "reads", "events", "granted")
 BYTE_FIELDS = ("mean_bytes", "peak_bytes")  # depends on how the engine rounds up allocations
 GRADE_FIELDS = ("answer", "grade", "score", "grade_second", "score_second")
 LOAD_DEPENDENT_GRADES = ("timeout", "error")  # grades that also occur on a busy machine

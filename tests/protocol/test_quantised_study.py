@@ -18,18 +18,23 @@ PACKED = {
     'random = { policy = "random" }': 'evicted = { policy = "h2o" }',
     'streaming = { policy = "streaming" }': (
         'kivi = { policy = "h2o", set = { state = "kivi-2" } }\n'
-        'eighths = { policy = "streaming", set = { state = "q8_0" } }\n'
+        'eighths = { policy = "full", set = { state = "q8_0" } }\n'
+        'few = { policy = "full", set = { state = "quest", "state.tokens" = 48, "state.dense_layers" = 1 } }\n'
         'fourths = { policy = "streaming", set = { state = "q8_0", "state.keys" = "q4_0", "state.values" = "q4_0" } }'
     ),
     'subject = "crystal"': 'subject = "both"',
-    'against = ["random", "streaming"]': 'against = ["evicted", "eighths", "fourths", "kivi"]',
+    'against = ["random", "streaming"]': 'against = ["evicted", "eighths", "few", "fourths", "kivi"]',
     'memory = "slots"': 'memory = "bytes"',
     "threads = 1": "threads = 1\ninterval = 16",
 }
 # 12,288 bytes over 36, 256, 68, 36, and less the 4,096 of 32 slots in 16 bits over 24.
-SLOTS = {"both": 341, "evicted": 48, "eighths": 180, "fourths": 341, "kivi": 341}
+SLOTS = {"both": 341, "evicted": 48, "fourths": 341, "kivi": 341}
 APART = {"kivi": 4096}
 HEADS = 2 * 2
+
+
+def fed_tokens(body):
+    return body["tokens"] - (body["stop"] == "length")
 
 
 def test_a_study_at_equal_bytes_is_registered_confirmed_and_audited(tmp_path, wide_model):
@@ -40,7 +45,8 @@ def test_a_study_at_equal_bytes_is_registered_confirmed_and_audited(tmp_path, wi
     assert "both, eighths, fourths, kivi unpack the slots of one layer at a time" in " ".join(done.stdout.split())
     locked = studies.content(folder / "lock.json")
     (sizes,) = (entry["arms"] for entry in locked["slot_bytes"].values())
-    assert {arm: entry["slots"]["bytes of 48"] for arm, entry in sizes.items() if arm != "full"} == SLOTS
+    assert {arm: entry["slots"]["bytes of 48"] for arm, entry in sizes.items() if "slots" in entry} == SLOTS
+    assert {cell[3] for cell in locked["grid"] if cell[2] == "full"} == {"full"}
     assert locked["policies"]["both"]["state.keys"] == "'q4_0'"
     confirmed = studies.here("confirm", folder)
     assert confirmed.returncode in (10, 11, 12), confirmed.stderr
@@ -50,6 +56,15 @@ def test_a_study_at_equal_bytes_is_registered_confirmed_and_audited(tmp_path, wi
         if arm == "full":
             continue
         size, told = sizes[arm]["bytes"], records.read_trajectory(folder / "records", body["trajectory"])
+        if arm not in SLOTS:  # never evicts: no budget, all slots, in whole blocks of 16 as computed
+            assert (body["slots"], cache["events"], cache["granted"]) == (None, [], [])
+            assert told["held"][-1] == (body["prompt_tokens"] + fed_tokens(body)) * HEADS
+            assert size == {"eighths": 68, "few": 256}[arm]
+            # Half of the layers read all; of the others 48 of some 210 slots and a bound for 16, in each head.
+            assert ("reads" in cache) == (arm == "few")
+            if arm == "few":
+                assert 0.5 < cache["reads"] / sum(told["held"][1:]) < 0.85
+            continue
         assert max(told["held"]) <= HEADS * (SLOTS[arm] + 16 * 256 // size)  # and the tokens between two events
         # What fits is kept: 341 slots are more than a prompt and its answer.
         assert (cache["events"][0][2] == body["prompt_tokens"] * HEADS) == (arm in ("both", "fourths", "kivi"))
@@ -74,7 +89,7 @@ def test_a_study_at_equal_bytes_is_registered_confirmed_and_audited(tmp_path, wi
     [
         ('state = "q4_0"', 'state = "q4"', "arms.both.set.state: no state is named 'q4'"),
         ('"state.keys" = "q4_0"', '"state.keys" = "q3_0"', "keys has no format 'q3_0'; write one of"),
-        ('full = { policy = "full" }', 'full = { policy = "full", set = { state = "q8_0" } }', "keeps all that fits"),
+        ('"state.tokens" = 48', '"state.tokens" = 15', "tokens: 15 given; write 16 or more"),
         ('"bytes of 48"', '"bytes of 16"', '16384 of them for its latest slots; write "bytes of 17" or more'),
         ('memory = "bytes"', 'memory = "slots"', "equal slots are no equal memory"),
     ],

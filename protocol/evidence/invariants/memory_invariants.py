@@ -20,7 +20,7 @@ def narrow_slot_bounds(plan: Plan, lanes: Sequence[Lane], earlier: SlotBounds | 
         return earlier
     bounds = earlier or SlotBounds(lanes[0].trajectory.heads, 1, UNBOUNDED)
     unspecified = (lane for lane in lanes if _arm_slots(plan, lane) is None)
-    for lane in sorted(unspecified, key=lambda lane: not lane.is_full):  # full-cache lanes first: they are exact
+    for lane in sorted(unspecified, key=lambda lane: not lane.never_evicts):  # full-cache lanes first: they are exact
         for _, sizes, min_slots, max_slots in _allocations(plan, lane):
             min_bytes, max_bytes = _slot_byte_bounds(bounds, sizes, min_slots, max_slots)
             if min_bytes <= max_bytes:
@@ -80,12 +80,12 @@ def check_summary(plan: Plan, lane: Lane, slot_bounds: SlotBounds) -> str:
 def check_growth(plan: Plan, lane: Lane, slot_bounds: SlotBounds) -> str:
     """Slots held follow from the events: the prompt fills its tokens in every head, the first event is at step 0, each
     forward adds one slot a head and token, and an event finds what is held and leaves what it says. A lane has no event
-    if and only if its budget is full.
+    if and only if its arm never evicts.
     """
     slots, _, heads = lane.trajectory
     prompt = heads * lane.body["prompt_tokens"]
-    if lane.is_full != (not lane.events):
-        return f"cache.events has {len(lane.events)}, and its budget is {lane.cell.budget}"
+    if lane.never_evicts != (not lane.events):
+        return f"cache.events has {len(lane.events)}, and its arm fires {lane.arm.fires!r}"
     first = lane.events[0] if lane.events else [0, prompt, prompt]
     if first[:2] != [0, prompt]:
         return f"cache.events begins with {first}; the prompt fills {prompt} slots at step 0"
@@ -118,7 +118,7 @@ def check_schedule(plan: Plan, lane: Lane, slot_bounds: SlotBounds) -> str:
     late_steps = [step for step, *_ in lane.events[1:] if lane.thinking_end is not None and step >= lane.thinking_end]
     if late_steps:
         return f"cache.events has one at step {late_steps[0]}; its thinking ended at step {lane.thinking_end}"
-    if lane.is_full or not lane.events or (not lane.arm.is_plain and lane.arm.interval != 0):
+    if lane.never_evicts or not lane.events or (not lane.arm.is_plain and lane.arm.interval != 0):
         return ""
     steps = [event[0] for event in lane.events[1:]]
     expected = list(_expected_steps(plan, lane)) if lane.arm.interval else []
@@ -221,7 +221,7 @@ def check_state_bytes(plan: Plan, lane: Lane, slot_bounds: SlotBounds) -> str:
     """`state_bytes` is 0 where no event can fire while decoding, but for the slots of the other caches that an arm
     parks whose lock says so; else it holds the positions of the slots.
     """
-    interval, size = 0 if lane.is_full else lane.arm.interval, lane.cache["state_bytes"]
+    interval, size = 0 if lane.never_evicts else lane.arm.interval, lane.cache["state_bytes"]
     min_size = POSITION_BYTES * max((slots_after for _, _, slots_after in lane.events), default=0)
     _, slots_before, slots_after = lane.events[0] if lane.events else (0, 0, 0)
     parked_bytes = lane.arm.parked_caches * slots_after * slot_bounds.max_bytes if slots_after < slots_before else 0
@@ -231,6 +231,21 @@ def check_state_bytes(plan: Plan, lane: Lane, slot_bounds: SlotBounds) -> str:
     if interval and size < min_size:
         return f"cache.state_bytes is {size}; the positions of its slots alone take {min_size}"
     return ""
+
+
+@declare_invariant("reads", "trajectory", "cache.reads", "trajectory.held", "cell.arm")
+def check_reads(plan: Plan, lane: Lane, slot_bounds: SlotBounds) -> str:
+    """`reads` is there where the arm's state reads pages, and only there. New tokens read at least one slot a page, for
+    its bounds, and at most these and all slots, their own included.
+    """
+    page, reads = lane.arm.page, lane.cache.get("reads")
+    if page is None or reads is None:
+        return "" if page == reads else f"cache.reads is {reads}, and the lock gives pages of {page}"
+    slots, steps = lane.trajectory.slots, lane.fed_tokens
+    heads = lane.trajectory.heads
+    present = sum(slots[-steps - 1 : -1]) + heads * steps if steps else 0
+    least, most = -(-present // page), present + (present + heads * steps * (page - 1)) // page
+    return "" if least <= reads <= most else f"cache.reads is {reads}, its trajectory gives {least} to {most}"
 
 
 def _expected_steps(plan: Plan, lane: Lane) -> Iterator[int]:
@@ -283,7 +298,7 @@ def _allocations(plan: Plan, lane: Lane) -> Iterator[tuple[int, set[int], int, i
     """Yield each moment at which a lane gets a new allocation, the sizes in bytes from there on, and the
     bounds of its slots. Yields nothing if the evictions do not fit the budget.
     """
-    if lane.is_full != (not lane.events):
+    if lane.never_evicts != (not lane.events):
         return
     starts = [0, *(step + lane.query_outside for step, *_ in lane.events[1:])]
     if growth_step := _growth_step(lane):
@@ -301,7 +316,7 @@ def _growth_step(lane: Lane) -> int:
     follows; 0 if it did not.
     """
     last_step = lane.events[-1][0] if lane.events else 0
-    if lane.thinking_end is None or lane.is_full or lane.arm.interval == 0 or lane.thinking_end <= last_step:
+    if lane.thinking_end is None or lane.never_evicts or lane.arm.interval == 0 or lane.thinking_end <= last_step:
         return 0
     return lane.thinking_end
 
@@ -311,7 +326,7 @@ def _allocation_bounds(plan: Plan, lane: Lane, number: int, max_held: int) -> tu
     the mark if there are no more; until the next one the lane holds at most `max_held`.
     """
     heads = lane.trajectory.heads
-    if lane.is_full:
+    if lane.never_evicts:
         return (_full_cache_slots(plan, lane),) * 2
     max_new_tokens = plan.tasks[lane.body["cell"]["task"]].max_new_tokens
     if number == len(lane.events):  # after the mark: room for the rest of the answer
@@ -359,4 +374,5 @@ INVARIANTS = (
     check_allocation,
     check_windows,
     check_state_bytes,
+    check_reads,
 )

@@ -15,9 +15,11 @@ from protocol.formats.refusals import Tampered
 
 AGAIN_SUFFIX = " (again)"  # suffix of the arm that a probe runs a second time
 MAX_PROBLEMS = 1_000_000  # problems, over all models and tasks
-FULL = "full"  # the budget of an arm that never evicts
+FULL = "full"  # the budget of the full cache
+NEVER = "never"  # `fires` of an arm without eviction steps
 OF_FULL_SUFFIX = " of full"  # suffix of a budget that is a share of what the full cache holds
 IN_BYTES = re.compile(r"[0-9]+ (?:B|[KMG]iB)|bytes of [0-9]+")  # in bytes: the arm decides the slots
+QUEST_SETTINGS = {"state.page", "state.dense_layers"}  # of a policy whose state reads pages (policies.quest)
 SLOT_BYTES_FIELD = "slot_bytes"  # field of a lock with the bytes of a slot
 QUANTUM = 16  # slots as computed, of whose bytes the allocation of a head is a multiple
 ITEM_BYTES = {"float32": 4, "bfloat16": 2}  # bytes of a number
@@ -46,6 +48,7 @@ class Arm(NamedTuple):
     parked_caches: int = 0
     is_press: bool = False
     extra_prompt: str = ""
+    page: int | None = None  # slots of a page, where new tokens read some pages of what is held
 
     @property
     def is_plain(self) -> bool:
@@ -155,10 +158,10 @@ def derive_plan(
 
 def budget_slots(plan: Plan, cell: Mapping[str, Any], prompt_tokens: int) -> int | None:
     """Return the slots per KV head and layer of a record's cell: a share of the prompt is rounded up, a share
-    of the full cache's use and a budget in bytes have the slots that the lock gives, and "full" has none.
+    of the full cache's use and a budget in bytes have the slots that the lock gives, and an arm that never evicts none.
     """
     budget: str = cell["budget"]
-    if budget == FULL:
+    if budget == FULL or plan.arms[cell["arm"]].fires == NEVER:
         return None
     if budget.endswith(OF_FULL_SUFFIX):
         return plan.full_share_slots[cell["model"], cell["task"], budget]
@@ -278,8 +281,10 @@ def _locked_arm_names(registered: Mapping[str, Any], units: Sequence[UnitPlan], 
 def _derive_arm(content: Mapping[str, Any], base: str) -> Arm:
     promises = content["promises"][base]
     interval = 0 if promises["interval"] is None else _check_integer(promises["interval"], 1)
-    named = {name: promises[name] for name in Arm._fields if name not in ("interval", "extra_prompt")}
-    return Arm(interval=interval, extra_prompt=content["asked"].get(base, ""), **named)
+    named = {name: promises[name] for name in Arm._fields if name not in ("interval", "extra_prompt", "page")}
+    settings = content.get("policies", {}).get(base) or {}
+    page = int(settings["state.page"]) if settings.keys() >= QUEST_SETTINGS else None
+    return Arm(interval=interval, extra_prompt=content["asked"].get(base, ""), page=page, **named)
 
 
 def _derive_arm_slots(
@@ -306,7 +311,9 @@ def _derive_arm_slots(
                 _check_integer(model_slots["heads"], 1),
                 2 * _check_integer(model_slots["width"], 1) * item_bytes,
                 _check_integer(arm_slots["bytes"], 1),
-                {text: _check_integer(arm_slots["slots"][text], 1) for text in budgets if IN_BYTES.fullmatch(text)},
+                {text: _check_integer(arm_slots["slots"][text], 1) for text in budgets if IN_BYTES.fullmatch(text)}
+                if content["promises"][bases[arm]]["fires"] != NEVER
+                else {},
                 arm_slots.get("interval"),
                 arm_slots.get("recent", 0),
             ),

@@ -9,7 +9,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from protocol.evidence import records
-from protocol.evidence.invariants.planned_lanes import FULL, Arm, Cell, Plan, UnitPlan
+from protocol.evidence.invariants.planned_lanes import FULL, NEVER, Arm, Cell, Plan, UnitPlan
 from protocol.evidence.records import Key, Record
 from protocol.formats import fields
 from protocol.formats.record_fields import TRAJECTORY
@@ -74,6 +74,11 @@ class Lane:
     @property
     def is_full(self) -> bool:
         return self.cell.budget == FULL
+
+    @property
+    def never_evicts(self) -> bool:
+        """Whether its arm never evicts: the full cache, and arms that store or read all slots otherwise."""
+        return self.arm.fires == NEVER
 
     @property
     def events(self) -> list[list[int]]:

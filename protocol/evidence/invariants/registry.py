@@ -22,6 +22,7 @@ UNCHECKED_FIELDS: Mapping[str, str] = MappingProxyType(
         "grade_reason": "said of the text: graded again by the audit",
         "grade_second": "read out of the text: graded again by the audit",
         "score_second": "read out of the text: graded again by the audit",
+        "cache.reads": "between the bounds of its pages and all slots: a replay counts it",
         "cache.state_bytes": "at least what positions take: a replay measures the rest",
         "prompt": "the digest of tokens: a replay makes the prompt again",
         "costs.prefill_seconds": "a clock's: one value a problem, any value",

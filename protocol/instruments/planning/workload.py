@@ -130,8 +130,10 @@ def _build_load(
     for cell in cells:
         slot = study.slot(model, cell.arm)
         policy = grid.policy_of(design, cell, slot)
-        budget = grid.budget_of(design, cell, context, use, slot)
-        worst = grid.budget_of(design, cell, longest[0], use, slot)
+        budget, worst = (
+            grid.budget_of(design, cell, tokens, use, slot) if policy.evicts else None
+            for tokens in (context, longest[0])
+        )
         first = task.max_new_tokens if generation.think_only else generation.steps_before_eviction
         lane = Lane("", policy, worst, 0)
         request = Request("", Prompt((0,) * longest[0], (0,) * longest[1]), (lane,))

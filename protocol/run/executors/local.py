@@ -125,7 +125,9 @@ def make_decoder(
                         len(prompt.context),
                         planned.use(cell.model, cell.task),
                         slot_of(cell.model, cell.arm),
-                    ),
+                    )
+                    if policy(cell).evicts
+                    else None,
                     seed=job_prompts.seeds[cell.seed],
                 )
                 for cell in cells
@@ -274,6 +276,7 @@ def _outcome_fields(
             "mean_bytes": sum(bytes_allocated) // len(bytes_allocated),
             "peak_bytes": max(bytes_allocated),
             "state_bytes": outcome.state_bytes,
+            **({} if outcome.reads is None else {"reads": outcome.reads}),
             **({"window_bytes": outcome.window_bytes} if outcome.window_bytes else {}),
             "events": [list(event) for event in outcome.events],
             "granted": list(outcome.granted),

@@ -218,6 +218,45 @@ class KiviLane(PlainLane):
         return codes.clip(0, most) * step + least
 
 
+@dataclass
+class QuestLane(PlainLane):
+    """Quest by its authors' formula (evaluation/quest_attention.py): each key times the signs of the query, the most of
+    a page in each channel, times the query's sizes. reads: slots that some query of a head read, and bounds.
+    """
+
+    tokens: int = 8
+    page: int = 4
+    dense_layers: int = 1
+    question_end: int = 0
+    chosen: dict[tuple[int, int], set[int]] = field(default_factory=dict)
+    reads: int = 0
+
+    def feed(self, token: int) -> Tensor:
+        self.chosen = {}
+        logits = super().feed(token)
+        if self.seen > self.question_end:
+            for place, slots in self.held.items():
+                read = self.chosen.get(place)
+                self.reads += len(slots) if read is None else len(read) + -(-len(slots) // self.page)
+        return logits
+
+    def attention(self, query: Tensor, slots: list[Slot], scale: float) -> Tensor:
+        place = next((place for place, held in self.held.items() if held is slots), None)  # none: a look at an event
+        if place is None or place[0] < self.dense_layers or self.seen < self.question_end:
+            return super().attention(query, slots, scale)
+        sign = torch.where(query > 0, 1.0, -1.0).to(query.dtype)
+        bounds = {}
+        for start in range(0, len(slots), self.page):
+            most = torch.stack([slot.key * sign for slot in slots[start : start + self.page]]).amax(0)
+            bounds[start] = float(most @ (query * sign))
+        best = sorted(bounds, key=lambda start: -bounds[start])[: max(3, self.tokens // self.page)]
+        read = [number for number in range(len(slots)) if number // self.page * self.page in best]
+        self.chosen.setdefault(place, set()).update(read)
+        shares = torch.zeros(len(slots), dtype=torch.float64)
+        shares[read] = super().attention(query, [slots[number] for number in read], scale)
+        return shares
+
+
 def attention(module, query, key, value, attention_mask, *, scaling, lane, found, **rest):
     layer, output = module.layer_idx, torch.zeros_like(query[0, :, 0])
     found.append(query[0, :, 0])

@@ -173,6 +173,6 @@ def test_a_press_has_no_state():
     part = AsThePress()
     press = Pressed(part, selection=part, routing=part, state=Coded(), protect=part)
     assert refusal(tiny(), press) == (
-        "state of lane a lane: a press leaves its slots as they are, and Coded codes or merges them; choose "
+        "state of lane a lane: a press leaves its slots as they are, and Coded stores or reads them otherwise; choose "
         "a policy of ours, or the press without a state"
     )

@@ -253,9 +253,10 @@ def test_a_model_that_the_kernel_lacks_is_refused_by_name(family, changes, reaso
 
 def test_what_only_the_other_kernel_does_is_refused_by_name():
     model = network("Llama")
-    merged = lane(policies.get("syn_mem"), 30)
-    with pytest.raises(BadInput, match=r"stored as computed, and .* codes or merges them .*lane a lane.*eager"):
-        answer(model, outside(60), [merged], max_new_tokens=2, kernel="native")
+    others = [policies.get("syn_mem"), *(policies.get("h2o", {"state": name}) for name in ("q8_0", "kivi-2", "quest"))]
+    for policy in others:
+        with pytest.raises(BadInput, match=r"computed and read whole, and .* does otherwise .*lane a lane.*eager"):
+            answer(model, outside(60), [lane(policy, 30)], max_new_tokens=2, kernel="native")
     half = model._replace(network=model.network.bfloat16())
     with pytest.raises(BadInput, match=r"dtype float32, and the model is on cpu in torch.bfloat16; write .eager."):
         answer(half, outside(20), [lane(all_kept())], max_new_tokens=2, kernel="native")

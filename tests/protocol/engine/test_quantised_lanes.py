@@ -27,6 +27,7 @@ BYTES = {
     "token-2": 24,
     "kivi-4": 40,
     "kivi-2": 24,
+    "quest": 256,
 }  # of a slot of 32 + 32 numbers; in float32 256
 
 

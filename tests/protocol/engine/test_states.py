@@ -1,13 +1,13 @@
 """Lanes whose slots are coded and merged: against lists of slots, and against lanes that store verbatim."""
 
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 
 import gguf
 import pytest
 import torch
 from coded_and_merged import Coded, Gathered, Told, affine
 from gguf import quants
-from plain_slots import KiviLane, PlainLane
+from plain_slots import KiviLane, PlainLane, QuestLane
 from sampled import sampled
 from test_run_types import told
 from tiny_networks import DIM, KV_HEADS, LAYERS, Adaptive, Noise, Offsets, answer, lane, outside, tiny
@@ -15,6 +15,7 @@ from tiny_networks import DIM, KV_HEADS, LAYERS, Adaptive, Noise, Offsets, answe
 from policies import Cadence, Merging, PerHead, Protect, Shared, Verbatim, get
 from policies.decoding import StateLines
 from policies.quantised.states import Kivi, Quantised
+from policies.quest import Quest
 from policies.signals import AttentionSums, Norms
 from policies.syn_mem import BoundedSpans, StaticHybrid
 from protocol.engine import Outcome, Request, max_concurrent
@@ -47,6 +48,8 @@ def plain_lane(model, policy, prompt, outcome, scale=DIM**-0.5):
     packed = (of_gguf(state.keys), of_gguf(state.values)) if isinstance(state, Quantised) else None
     if isinstance(state, Kivi):
         plain = KiviLane(model.network, bits=state.bits, recent=state.recent)
+    elif isinstance(state, Quest):
+        plain = QuestLane(model.network, **asdict(state), question_end=prompt.tokens)
     else:
         plain = PlainLane(model.network, affine(rank) if rank else None, packed, state.merges and state.mass)
     events = {len(view.token_ids): (view, event) for view, event in policy.notes}
@@ -162,6 +165,35 @@ def test_every_step_of_kivi_is_that_of_plain_lists(routing, bits, logits_of):
     lanes = [lane(*pair, seed=seed) for seed, pair in enumerate(zip(policies, budgets, strict=True))]
     *outcomes, _ = answer(model, prompt, [*lanes, *company], max_new_tokens=38)
     every_step(model, prompt, policies, outcomes, logits_of, 38, 32**-0.5)
+
+
+@pytest.mark.parametrize("routing", [Shared(), Adaptive()], ids=str)
+def test_every_step_of_quest_is_that_of_the_authors_formula_in_plain_lists(routing, logits_of):
+    """Groups of two query heads, lanes of different lengths, heads of different lengths in one row, pages that are not
+    full; the question and the first layer read all slots.
+    """
+    model, prompt = tiny("Qwen3", head_dim=32), outside(41, 3)
+    quest = [Quest(tokens=16, page=4, dense_layers=1), Quest(tokens=5, page=5, dense_layers=0)]
+    policies = [keeping(state, routing, Cadence(interval=6), needs=MEASURED) for state in quest for _ in range(2)]
+    lanes = [lane(*pair, seed=seed) for seed, pair in enumerate(zip(policies, (28, 33, 24, 26), strict=True))]
+    outcomes = answer(model, prompt, lanes, max_new_tokens=15)
+    every_step(model, prompt, policies, outcomes, logits_of, 15, 32**-0.5)
+
+
+def test_quest_reads_as_many_slots_as_it_says():
+    """Of one lane by plain lists, and never more than the full cache, whose every slot is read."""
+    model, prompt = tiny("Qwen3", head_dim=32), outside(57, 3)
+    policy = keeping(Quest(tokens=8, page=4, dense_layers=1), Adaptive(), Cadence(interval=5))
+    (outcome,) = answer(model, prompt, [lane(policy, 30)], max_new_tokens=12)
+    _, plain = plain_lane(model, policy, prompt, outcome)
+    assert outcome.reads == plain.reads
+    assert outcome.reads < sum(outcome.slots[-11:])
+    (whole,) = answer(
+        model, prompt, [lane(get("full", {"state": "quest", "state.dense_layers": 3}))], max_new_tokens=12
+    )
+    (full,) = answer(model, prompt, [lane(get("full"))], max_new_tokens=12)
+    assert (whole.token_ids, whole.slots, whole.allocated) == (full.token_ids, full.slots, full.allocated)
+    assert (whole.reads, full.reads) == (sum(full.slots[-11:]), None)
 
 
 PINNING = {

@@ -34,6 +34,17 @@ def test_an_arm_that_never_evicts_has_one_cell_whatever_the_budgets():
     assert found == 2 * [("full", "full"), *evicting]  # two tasks
 
 
+@pytest.mark.parametrize("state", ["q8_0", "quest"])
+def test_an_arm_that_holds_all_otherwise_than_computed_has_the_budgets_and_is_no_full_cache(state):
+    text = TEXT.replace(
+        'random = { policy = "random" }', f'random = {{ policy = "full", set = {{ state = "{state}" }} }}'
+    )
+    protocol = parse(text)
+    assert {cell.budget for cell in grid.cells(protocol) if cell.arm == "random"} == {"0.8"}
+    assert (protocol.is_full("random"), protocol.is_full("full")) == (False, True)
+    assert not protocol.policy("random").evicts
+
+
 def test_the_content_that_is_locked_has_no_floats():
     def floats(value):
         if isinstance(value, dict):

@@ -59,8 +59,8 @@ NATIVE = 'kernel = "native"'
     ("policy", "heads", "reason"),
     [
         ("h2o", {"head_dim": 80}, "heads of 32, 64 or 128 numbers, and those of the model have 80 (model path:"),
-        ("syn_mem", {}, "slots that are stored as computed, and StaticHybrid codes or merges them (arm 'crystal')"),
-        ("subspace", {}, "slots that are stored as computed, and Subspace codes or merges them (arm 'crystal')"),
+        ("syn_mem", {}, "slots stored as computed and read whole, and StaticHybrid does otherwise (arm 'crystal')"),
+        ("subspace", {}, "slots stored as computed and read whole, and Subspace does otherwise (arm 'crystal')"),
     ],
 )
 def test_what_the_native_kernel_lacks_is_told_at_registration(check, policy, heads, reason):

@@ -14,7 +14,7 @@ from policies.observer import ObservedPolicy
 from protocol import engine
 from protocol.instruments.anatomy.fields import ORACLE
 from protocol.instruments.anatomy.run.layer_statistics import StatisticRow
-from protocol.plan.grid import Cell, budget_of, never_evicts, policy_of
+from protocol.plan.grid import Cell, budget_of, policy_of
 from protocol.workspace.planned_study import PlannedStudy
 
 """The name of the oracle among the arms of a record. It keeps what the labels need, which no policy can know.
@@ -41,7 +41,7 @@ def study_arms(planned: PlannedStudy, model: str, task: str, prompt_tokens: int)
     """
     protocol, results = planned.protocol, list[Arm]()
     for arm in protocol.arms:
-        if never_evicts(protocol, arm.name):
+        if not protocol.policy(arm.name).evicts:
             continue
         for budget in map(str, protocol.budgets):
             slot = planned.slot(model, arm.name)

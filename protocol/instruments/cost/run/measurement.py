@@ -205,7 +205,7 @@ def measure_point(planned: PlannedStudy, model: LoadedModel, expected: ExpectedL
 
 
 def _make_lane(arm: str, policy: Any, slots: int | None) -> engine.Lane:
-    return engine.Lane(arm, policy, slots, seed=0)
+    return engine.Lane(arm, policy, slots if policy.evicts else None, seed=0)
 
 
 def _run_engine(

@@ -6,7 +6,7 @@ import pytest
 
 import policies
 from protocol.evidence.invariants import memory_invariants, planned_lanes
-from protocol.evidence.invariants.recorded_lanes import SlotBounds
+from protocol.evidence.invariants.recorded_lanes import SlotBounds, Trajectory
 from protocol.presses.pressed import AsThePress, Pressed
 
 
@@ -17,7 +17,7 @@ from protocol.presses.pressed import AsThePress, Pressed
 def test_what_a_lane_parks_is_no_more_than_its_other_caches_can_hold(parks, after, state, fine):
     """Of 90 slots of 8 bytes; nothing is parked where all of them stay."""
     arm = planned_lanes.Arm("own", 0, True, True, True, parked_caches=parks)
-    lane = SimpleNamespace(is_full=False, arm=arm, events=[[0, 90, after]], cache={"state_bytes": state})
+    lane = SimpleNamespace(never_evicts=False, arm=arm, events=[[0, 90, after]], cache={"state_bytes": state})
     assert (memory_invariants.check_state_bytes.check(None, lane, SlotBounds(6, 8, 8)) == "") == fine
 
 
@@ -29,3 +29,28 @@ def test_a_press_promises_nothing_of_what_it_leaves():
     assert (promises.leaves_at_most, promises.leaves_exactly) == (False, False)
     assert (promises.fires, promises.stores_as_computed) == ("prefill", True)
     assert not any(policies.get(name).promises.is_press for name in policies.names())
+
+
+@pytest.mark.parametrize(
+    ("page", "reads", "fine"),
+    [
+        (4, 12, False),
+        (4, 13, True),
+        (4, 65, True),
+        (4, 66, False),
+        (4, None, False),
+        (None, 50, False),
+        (None, None, True),
+    ],
+)
+def test_what_new_tokens_read_lies_between_the_bounds_of_pages_and_all_slots(page, reads, fine):
+    """Two tokens over two heads: 22 slots are there for the first, 28 for the second. Of 50 a 4th is 12.5. The most
+    pages are those of heads of 10 or 14 slots and a page of one: 3 and 4, and 4 and 4, beside the 50 slots.
+    """
+    lane = SimpleNamespace(
+        arm=planned_lanes.Arm("interval", 2, True, True, True, page=page),
+        cache={} if reads is None else {"reads": reads},
+        trajectory=Trajectory((20, 26, 24), (), 2),
+        fed_tokens=2,
+    )
+    assert (memory_invariants.check_reads.check(None, lane, SlotBounds(2, 8, 8)) == "") == fine
