@@ -253,7 +253,7 @@ def _studied_names(lock_file: Path) -> set[str]:
 
 def _where_studied(row: str, studies: Mapping[str, set[str]]) -> str:
     """The studies that have what a row names; nothing for a row that names nothing that a study can have."""
-    here = WITH_STATE.sub(r"`\1 \2`", row.split(" | ")[2])
+    here = WITH_STATE.sub(r"`\1 \2`", row.split("|")[3].strip())
     names = [name for name in re.findall(r"`([^`]+)`", here) if {*name.split()} <= STUDIED]
     names = [] if here.startswith("not here") else names
     found = [study for study, studied in studies.items() if studied & {*names}]
