@@ -34,6 +34,8 @@ SOURCES: Mapping[str, str] = MappingProxyType(
     }
 )
 
+MEASURED_MEMORY = "caches are compared on the problems whose every lane was measured"
+
 
 def proves(judged: Mapping[str, Any]) -> list[str]:
     """Return what the judgement proves; nothing unless the rule confirmed or refuted. A reproduction proves that
@@ -135,6 +137,8 @@ def _limitations(judged: Mapping[str, Any], lock: Mapping[str, Any]) -> list[str
             f"The registered question: {decisive} of {missing['registered']} lanes {what}, "
             "and the registered rule then answers INCONCLUSIVE."
         )
+        if read_judging(lock) > 2 and measures_memory(lock["protocol"]["content"]["decision"]):
+            sentences.append(f"The memory of all problems: {MEASURED_MEMORY}.")
     elif rule_verdict == INCONCLUSIVE:
         is_other_word = judged["verdict"] != INCONCLUSIVE and not verdict_line.is_judged_as_shipped(judged)
         sentences.append(
@@ -145,8 +149,7 @@ def _limitations(judged: Mapping[str, Any], lock: Mapping[str, Any]) -> list[str
     if wrong := missing["lanes"] - decisive:
         sentences.append(
             f"What {wrong} of {missing['registered']} lanes would have answered: they ended without a grade "
-            "and count as not correct, as registered; caches are compared on the problems whose every lane "
-            "was measured."
+            f"and count as not correct, as registered; {MEASURED_MEMORY}."
         )
     if judged["gate"] is None and measures_memory(lock["protocol"]["content"]["decision"]):
         sentences.append("That the full cache can do the task: this study registers no gate.")

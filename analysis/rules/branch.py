@@ -37,7 +37,12 @@ from analysis.stats.methods import METHODS
 
 FIELDS = (
     Field("primary_model", "model", "The model on which it has to be better.", "chain-qwen2"),
-    Field("transfer_model", "model", "The model that it must not harm.", "chain-llama"),
+    Field(
+        "transfer_model",
+        "model",
+        "The guard: here it has to be better on average, and significantly worse in no contrast.",
+        "chain-llama",
+    ),
 )
 
 
@@ -262,7 +267,8 @@ def _hypothesis(decision: Decision, checks: Mapping[str, Any]) -> str:
     return (
         f"Hypothesis (directional): at equal measured memory, {decision['subject']} "
         f"{accuracy_clause(decision, checks)} on "
-        f"{decision['primary_model']}, and is not harmed on {decision['transfer_model']}."
+        f"{decision['primary_model']}; on {decision['transfer_model']} it is better on average and significantly worse "
+        "in no contrast."
     )
 
 
@@ -346,7 +352,7 @@ def _answer(judged: Row, rule_verdict: str, decision: Decision) -> str:
             )
         return f"branch B, {won}, but on {second} its mean is not above zero, or a contrast goes against it"
     if rule_verdict == CONFIRMED:
-        return f"branch A, {won}, and not harmed on {second}"
+        return f"branch A, {won}; on {second} better on average and significantly worse in no contrast"
     if branch["symmetric"] != "A":
         lost = [contrast for contrast in primary if difference_of(contrast) < 0 and float(contrast["p"]) < level]
         return f"branch A, {won}, but another contrast there goes against it{_format_extreme(judged, lost, min)}"

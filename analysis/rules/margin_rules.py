@@ -194,7 +194,7 @@ def check_equal_answers(family: PlannedFamily, level: float) -> None:
 def _hypothesis(wording: MarginText, decision: Decision, checks: Mapping[str, Any]) -> str:
     return (
         f"Hypothesis: {memory_condition(decision)}, the accuracy of {decision['subject']} on held-out "
-        f"problems {wording.differs} by less than {decision['margin']} accuracy points from that of "
+        f"problems {wording.differs} by less than {100 * float(decision['margin']):g} percentage points from that of "
         f"{', '.join(decision['against'])}, in all {checks['tests']} contrasts."
     )
 

@@ -35,13 +35,13 @@ def lock(**decision: Any) -> dict[str, Any]:
     [
         (
             "equivalent",
-            "of crystal on held-out problems differs by less than 0.03 accuracy points from that of snapkv",
+            "of crystal on held-out problems differs by less than 3 percentage points from that of snapkv",
             "a difference of -0.03 and that of 0.03 have p at most 0.05",
             "limits, with coverage 1 - 2 x 0.025000, that lie below -0.03 or above 0.03.",
         ),
         (
             "non_inferior",
-            "is worse by less than 0.03 accuracy points",
+            "is worse by less than 3 percentage points",
             "a difference of -0.03 has p at most 0.05",
             "that lie below -0.03.",
         ),
