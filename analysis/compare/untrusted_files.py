@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from analysis.compare.scored_answers import ResultError
-from protocol.formats import files, gzip_file
+from protocol.formats import files, gzip_file, strict_json
 from protocol.formats.findings import TooLarge
 from protocol.formats.refusals import Tampered
 
@@ -38,9 +38,13 @@ def decode_text(content: bytes, where: str) -> str:
 
 
 def parse_json(content: bytes, where: str) -> Any:
-    """Parse JSON; NaN and infinity are accepted here, and refused as scores."""
+    """Parse JSON; NaN and infinity are accepted here, and refused as scores. A key that stands twice is refused, since
+    parsers differ in which of its values they take.
+    """
     try:
-        return json.loads(content)
+        return json.loads(content, object_pairs_hook=strict_json.unique_keys)
+    except strict_json.JsonFault as fault:
+        raise ResultError(f"{where}: {fault}") from None
     except RecursionError:
         raise ResultError(f"{where}: is nested too deeply; no result file is") from None
     except ValueError as problem:

@@ -19,7 +19,7 @@ def parse(data: bytes, *, integers_only: bool = False) -> Any:
     numbers: dict[str, Any] = {"parse_float": _refuse_decimal, "parse_int": _parse_integer} if integers_only else {}
     refuse_constant = _refuse_decimal if integers_only else _refuse_constant
     try:
-        value = json.loads(data.decode(), object_pairs_hook=_unique_keys, parse_constant=refuse_constant, **numbers)
+        value = json.loads(data.decode(), object_pairs_hook=unique_keys, parse_constant=refuse_constant, **numbers)
         json.dumps(value, ensure_ascii=False).encode()
     except JsonFault:
         raise
@@ -36,7 +36,8 @@ def parse(data: bytes, *, integers_only: bool = False) -> Any:
     return value
 
 
-def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return the members of an object, as a hook of `json.loads`. Raises JsonFault for a key that stands twice."""
     members = dict(pairs)
     if len(members) < len(pairs):
         names = [name for name, _ in pairs]

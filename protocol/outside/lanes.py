@@ -3,7 +3,7 @@
 import hashlib
 import math
 from collections.abc import Mapping, Sequence
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta, timezone
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -43,29 +43,52 @@ def make_bodies(study: Registration, outputs: ArmFiles) -> list[dict[str, Any]]:
 
 
 def _refuse_other_runs(study: Registration, answers: Answers) -> None:
-    """Raise ResultError for a run that says of itself that it is of another model, or older than the claim."""
+    """Raise ResultError for a run that says of itself that it is of another model, older than the claim or younger than
+    its reading, and for one that stands for two arms: made at the same time, with the same scores.
+    """
     (model,) = study.protocol["models"]
-    claimed = next(datetime.fromisoformat(entry.time) for entry in study.entries if entry.event == "claim")
+    first_times = {entry.event: datetime.fromisoformat(entry.time) for entry in reversed(study.entries)}
+    claimed, read = first_times["claim"], first_times.get("outputs", datetime.now(UTC))
+    owners: dict[tuple[str, frozenset[tuple[str, ...]]], tuple[str, str]] = {}
     for arm, runs in answers.runs.items():
         for run in runs:
             if run.model and run.model != model and not run.model.endswith(f"/{model}"):
                 raise ResultError(
                     f"{run.name}: model: says that {run.model!r} ran, and {model!r} is registered for {arm}"
                 )
-            if (made := _parse_time(run)) is not None and made < claimed - CLOCK_SKEW:
+            if (times := _parse_time(run)) is None:
+                continue
+            earliest, latest = times
+            if latest < claimed - CLOCK_SKEW:
                 raise ResultError(
-                    f"{run.name}: says that it was made at {made.isoformat(timespec='minutes')}, before the claim at "
+                    f"{run.name}: says that it was made at {latest.isoformat(timespec='minutes')}, before the claim at "
                     f"{claimed.isoformat(timespec='minutes')}; run what the claim released"
                 )
+            if earliest > read + CLOCK_SKEW:
+                raise ResultError(
+                    f"{run.name}: says that it was made at {earliest.isoformat(timespec='minutes')}, after it was read"
+                )
+            scores = frozenset(
+                (row.answer.task, row.answer.id, row.answer.seed, str(row.answer.score))
+                for row in answers.rows
+                if row.file.name == run.name
+            )
+            owner, name = owners.setdefault((run.made, scores), (arm, run.name))
+            if owner != arm:
+                raise ResultError(f"{run.name}: has time and scores of {name}; one run is one arm")
 
 
-def _parse_time(run: ArmRun) -> datetime | None:
-    """Return when a run was made; None where it does not say so with a time zone."""
+def _parse_time(run: ArmRun) -> tuple[datetime, datetime] | None:
+    """Return the earliest and the latest instant at which a run can have been made by the time that it states, which
+    differ where it has no time zone; None where it states none.
+    """
     try:
         made = datetime.fromisoformat(run.made)
     except ValueError:
         return None
-    return made if made.tzinfo is not None else None
+    if made.tzinfo is not None:
+        return made, made
+    return made.replace(tzinfo=timezone(timedelta(hours=14))), made.replace(tzinfo=timezone(timedelta(hours=-12)))
 
 
 def _group_rows(

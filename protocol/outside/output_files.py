@@ -97,7 +97,7 @@ def _read_plain(path: Path) -> bytes:
     try:
         return files.read(path)
     except Tampered as refusal:
-        raise BadInput(f"{path}: {refusal}; put the file itself there") from None
+        raise BadInput(f"{path.parent}/{refusal}") from None
 
 
 def store(study: Registration, outputs: ArmFiles) -> str:
@@ -188,7 +188,8 @@ def read_answers(outputs: ArmFiles, protocol: Mapping[str, Any]) -> Answers:
                 try:
                     contents = result_files.read_file(Path(home) / file.name, options)
                 except ResultError as refusal:
-                    raise ResultError(str(refusal).replace(f"{home}/", "")) from None
+                    fault, _, advice = str(refusal).replace(f"{home}/", "").partition("; ")
+                    raise ResultError(fault if "--" in advice else f"{fault}; {advice}") from None  # options of compare
                 run = ArmRun(file.name, contents.model, contents.made)
                 answers.runs[arm].append(_read_lm_eval_run(file, arm_files) or run)
                 for row in contents.rows:
@@ -200,16 +201,35 @@ def read_answers(outputs: ArmFiles, protocol: Mapping[str, Any]) -> Answers:
 
 
 def _read_lm_eval_run(file: OutputFile, arm_files: Sequence[OutputFile]) -> ArmRun | None:
-    """Return what lm-eval's results_DATE.json says of the run of samples_TASK_DATE.jsonl; None without one."""
+    """Return what lm-eval's results_DATE.json says of the run of samples_TASK_DATE.jsonl; without any results beside it
+    the date of its name, in the time zone of whoever ran it; None for a file with another name.
+
+    Raises ResultError for samples beside which there are results of other runs alone.
+    """
     folder, _, name = file.name.rpartition("/")
-    date = re.search(r"_(\d{4}-\d\d-\d\dT[\d.-]+)\.jsonl$", name)
-    for beside in arm_files:
-        if beside.name.rpartition("/")[::2] != (folder, f"results_{date[1]}.json" if date else "results.json"):
-            continue
-        said = untrusted_files.parse_json(beside.data, beside.name)
-        if not isinstance(said, Mapping):
-            raise ResultError(f"{beside.name}: is no object; is this the results file of lm-eval?")
-        started = said.get("date")
-        made = datetime.fromtimestamp(started, UTC).isoformat() if isinstance(started, int | float) else ""
-        return ArmRun(file.name, str(said.get("model_name") or ""), made)
-    return None
+    if not (date := re.search(r"_(\d{4}-\d\d-\d\d)T([\d.-]+)\.jsonl$", name)):
+        return None
+    wanted = f"results_{date[1]}T{date[2]}.json"
+    results = {
+        beside.name.rpartition("/")[2]: beside
+        for beside in arm_files
+        if beside.name.rpartition("/")[0] == folder and re.fullmatch(r".*/results_.*\.json", f"/{beside.name}")
+    }
+    if not results:
+        return ArmRun(file.name, "", f"{date[1]}T{date[2].replace('-', ':')}")
+    if wanted not in results:
+        raise ResultError(f"{file.name}: beside it are results of other runs, and no {wanted}, which says what ran")
+    said = untrusted_files.parse_json(results[wanted].data, results[wanted].name)
+    if not isinstance(said, Mapping):
+        raise ResultError(f"{results[wanted].name}: is no object; is this the results file of lm-eval?")
+    return ArmRun(file.name, str(said.get("model_name") or ""), _format_date(said.get("date"), results[wanted].name))
+
+
+def _format_date(date: Any, where: str) -> str:
+    """Return the date of lm-eval, seconds since 1970, as ISO 8601."""
+    if not isinstance(date, int | float):
+        return str(date or "")
+    try:
+        return datetime.fromtimestamp(date, UTC).isoformat()
+    except (OverflowError, ValueError, OSError):
+        raise ResultError(f"{where}: date: {date} is no time; is this the results file of lm-eval?") from None

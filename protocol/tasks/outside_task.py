@@ -87,11 +87,15 @@ class OutsideTask:
 @lru_cache(maxsize=8)  # read once per process, and again if its identity changed
 def _load_pool(path: Path, identity: str) -> Mapping[str, Mapping[str, str]]:
     rows: dict[str, Mapping[str, str]] = {}
+    ids_by_question: dict[tuple[str | None, ...], str] = {}
     for number, line in enumerate(file_rows.read_file(path).removesuffix(b"\n").split(b"\n"), start=1):
         row = _parse_line(line, f"{path}: line {number}")
         if row["id"] in rows:
             raise BadInput(f"{path}: line {number}: id: {row['id']!a} stands twice; one problem, one id")
         rows[row["id"]] = row
+        asked = tuple(row.get(field) for field in IDENTITY_FIELDS)
+        if any(asked) and (first := ids_by_question.setdefault(asked, row["id"])) != row["id"]:
+            raise BadInput(f"{path}: line {number}: {row['id']!a} asks what {first!a} asks; leave one of them out")
     if 0 < (count := sum("cluster" in row for row in rows.values())) < len(rows):
         raise BadInput(f"{path}: cluster: {count} of {len(rows)} lines have one; give one to all or to none")
     return MappingProxyType(rows)

@@ -245,6 +245,72 @@ def scores_that_are_neither_right_nor_wrong(outputs: Path, released: list[int]) 
     outside_studies.write_lm_eval(outputs, "h2o", samples(right(released) | {released[0]: 0.5}))
 
 
+def results_of(outputs: Path, arm: str) -> Path:
+    return next((outputs / arm).rglob("results_*.json"))
+
+
+def one_run_for_two_arms_in_another_order(outputs: Path, released: list[int]) -> None:
+    outside_studies.write_lm_eval(outputs, "none", samples(right(released, 4)))
+    outside_studies.write_lm_eval(outputs, "h2o", samples(right(released, 4))[::-1])
+    results_of(outputs, "h2o").write_bytes(results_of(outputs, "none").read_bytes())
+
+
+def one_log_for_two_arms_that_was_indented(outputs: Path, released: list[int]) -> None:
+    log = outside_studies.write_inspect(outputs / "none.json", dict.fromkeys(released, "C"))
+    (outputs / "h2o.json").write_text(json.dumps(json.loads(log.read_text()), indent=1))
+
+
+def an_older_run_under_another_date(outputs: Path, released: list[int]) -> None:
+    of_an_older_run(outputs, released)
+    samples_file = next((outputs / "h2o").rglob("samples_*.jsonl"))
+    samples_file.rename(samples_file.with_name(samples_file.name.replace("T02-30", "T02-31")))
+
+
+def an_older_run_without_its_results(outputs: Path, released: list[int]) -> None:
+    of_an_older_run(outputs, released)
+    results_of(outputs, "h2o").unlink()
+    samples_file = next((outputs / "h2o").rglob("samples_*.jsonl"))
+    samples_file.rename(samples_file.with_name(samples_file.name.replace("2026-11-28", "2026-11-20")))
+
+
+def the_rest_from_another_run(outputs: Path, released: list[int]) -> None:
+    outside_studies.write_lm_eval(outputs, "none", samples(right(released)))
+    first = outside_studies.write_lm_eval(outputs, "h2o", samples(right(released[:100], 4)))
+    rest = "".join(json.dumps(line) + "\n" for line in samples(right(released[100:])))
+    first.with_name(first.name.replace("T02-30", "T03-30")).write_text(rest)
+
+
+def of_a_time_to_come(outputs: Path, released: list[int]) -> None:
+    outside_studies.write_lm_eval(outputs, "none", samples(right(released)))
+    outside_studies.write_lm_eval(outputs, "h2o", samples(right(released, 1)), made=datetime(2099, 1, 1, tzinfo=UTC))
+
+
+def of_no_time(outputs: Path, released: list[int]) -> None:
+    write_both(outputs, released)
+    said = json.loads(results_of(outputs, "h2o").read_text())
+    results_of(outputs, "h2o").write_text(json.dumps(said | {"date": 1e308}))
+
+
+def of_a_day_without_a_zone(outputs: Path, released: list[int]) -> None:
+    outside_studies.write_inspect(outputs / "none.json", dict.fromkeys(released, "C"))
+    log = outside_studies.write_inspect(outputs / "h2o.json", dict.fromkeys(released, "C"))
+    said = json.loads(log.read_text())
+    said["eval"]["created"] = "2026-01-01T00:00:00"
+    log.write_text(json.dumps(said))
+
+
+def a_score_that_stands_twice(outputs: Path, released: list[int]) -> None:
+    write_both(outputs, released)
+    path = next((outputs / "h2o").rglob("samples_*.jsonl"))
+    path.write_text(path.read_text().replace('"exact_match": 0.0', '"exact_match": 0.0, "exact_match": 1.0'))
+
+
+def an_unfinished_log(outputs: Path, released: list[int]) -> None:
+    outside_studies.write_inspect(outputs / "none.json", dict.fromkeys(released, "C"))
+    log = outside_studies.write_inspect(outputs / "h2o.json", dict.fromkeys(released[:50], "C"))
+    log.write_text(log.read_text().replace('"success"', '"cancelled"'))
+
+
 @pytest.mark.parametrize(
     ("cheat", "said"),
     [
@@ -258,6 +324,16 @@ def scores_that_are_neither_right_nor_wrong(outputs: Path, released: list[int]) 
         (other_prompts_for_one_arm, "not asked the same"),
         (an_arm_is_missing, "h2o: has no file of answers"),
         (scores_that_are_neither_right_nor_wrong, "neither right nor wrong"),
+        (one_run_for_two_arms_in_another_order, "one run is one arm"),
+        (one_log_for_two_arms_that_was_indented, "one run is one arm"),
+        (an_older_run_under_another_date, "results of other runs"),
+        (an_older_run_without_its_results, "before the claim"),
+        (the_rest_from_another_run, "results of other runs"),
+        (of_a_time_to_come, "after it was read"),
+        (of_no_time, "is no time"),
+        (of_a_day_without_a_zone, "before the claim"),
+        (a_score_that_stands_twice, "exact_match: stands twice"),
+        (an_unfinished_log, "the log did not finish"),
     ],
 )
 def test_outputs_that_are_not_of_this_study_are_refused_and_nothing_is_recorded(claimed, tmp_path, cheat, said):
@@ -265,6 +341,8 @@ def test_outputs_that_are_not_of_this_study_are_refused_and_nothing_is_recorded(
     status, text = outside_studies.read_outputs(claimed.folder, tmp_path / "out")
     assert status == 2, text
     assert said in text
+    assert "--metric" not in text  # an option of compare: what is read here is registered
+    assert "--common" not in text
     assert not (claimed.folder / "outside" / "outputs.json").exists()
     assert not (claimed.folder / "seal.json").exists()
 
@@ -336,6 +414,18 @@ def test_a_name_that_leads_elsewhere_is_refused_and_writes_nothing(judged, name,
     assert status == 3
     assert "path below the folder" in found["outputs"][1]
     assert [each for each in (tmp_path / "temporary").rglob("*") if each.is_file()] == []
+
+
+def test_a_problem_that_stands_in_the_pool_under_two_ids_is_refused(tmp_path):
+    """It would count twice: of forty problems in eight copies each, as 320."""
+    folder = outside_studies.write(tmp_path / "registrations" / "sums")
+    rows = [json.loads(line) for line in (folder / "pool.jsonl").read_text().splitlines()]
+    rows[41]["doc_hash"] = rows[3]["doc_hash"]
+    (folder / "pool.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    done = studies.here("register", folder)
+    assert done.returncode == 2
+    assert "pool.jsonl: line 42: '41' asks what '3' asks; leave one of them out" in done.stderr
+    assert not (folder / "lock.json").exists()
 
 
 @pytest.mark.parametrize(("item", "written"), [("7", 7), ("0", 0), ("007", "007"), ("9" * 20, "9" * 20), ("٣", "٣")])
