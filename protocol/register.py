@@ -105,6 +105,7 @@ def act(args: Options, is_typed: bool) -> int:
         *full_cache_use.describe_full_use(locked.content.get(full_cache_use.FIELD, {})),
         *slot_sizes.describe_slots(locked.content),
         *neighbours.describe_charge(locked.content["protocol"]["content"]),
+        *neighbours.describe_equal_slots(locked.content),
         *format_opened(locked.content),
         *previously_opened.describe_shared_clusters(locked.content),
         *same_retained_slots.describe_pairs(results["same_kept"]),

@@ -11,7 +11,7 @@ from protocol.formats.refusals import BadInput
 from protocol.plan import checks, grid, toml_reader
 from protocol.plan.budget import parse_budget
 from protocol.plan.decision import DECISION
-from protocol.preflight.neighbours import describe_charge
+from protocol.preflight.neighbours import describe_charge, describe_equal_slots
 from protocol.register import register
 
 TEXT = studies.PROTOCOL.format(model="x")
@@ -148,6 +148,19 @@ def test_registering_says_what_an_excess_may_cost_and_which_neighbours_would_fre
     assert lines(["134", "0.309", "103 B"]) == []  # 128 x 1.05 = 134.4: the judge tests none that is further away
     (line,) = lines(["135", "0.309", "103 B"])
     assert line.startswith("memory at 128: ")
+
+
+def test_registering_says_that_a_neighbour_in_bytes_has_room_for_no_slot_more():
+    """Two heads of 100 bytes a slot: 2000 B are 10 slots, 2060 B too, 2200 B are 11."""
+    content = {"budgets": ["2000 B"], "neighbours": ["2060 B", "2200 B"], "decision": {"against": ["full", "random"]}}
+    slots = {"2000 B": 10, "2060 B": 10, "2200 B": 11}
+    arms = {"full": {"bytes": 100}, "random": {"bytes": 100, "slots": slots}}
+    lock = {"protocol": {"content": content}, "slot_bytes": {"m": {"heads": 2, "arms": arms}, "unread": None}}
+    (line,) = describe_equal_slots(lock)
+    assert line.startswith("neighbours: 2060 B has room for 10 slots of random on m, as 2000 B has, ")
+    assert line.endswith("one more takes 200 bytes")
+    slots["2060 B"] = 11
+    assert describe_equal_slots(lock) == describe_equal_slots(lock | {"slot_bytes": {}}) == []
 
 
 def test_a_near_budget_is_not_suggested_and_serves_as_a_neighbour():
