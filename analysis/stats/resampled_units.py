@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from analysis.stats import cluster_robust, max_t, memory_charge, paired_tests
+from analysis.stats import cluster_robust, memory_charge, paired_tests
 from analysis.stats.clusters import ClusterMeans, cluster_means, cluster_values
 from analysis.stats.comparison import Comparison, Margins
 from analysis.stats.interval import problem_means
@@ -123,6 +123,8 @@ def compare_simultaneously(
     """Return `max_t.max_t` of units. groups: difference, clusters and null of each contrast; contrasts of a
     group share their problems and clusters.
     """
+    from analysis.stats import max_t  # a study that registers it loads it
+
     unit_groups = [
         [(resampling_units(difference, clusters), null) for difference, clusters, null in group] for group in groups
     ]

@@ -9,9 +9,8 @@ from itertools import pairwise
 
 import pytest
 from plain_forward import History, of_lane, plain_forward
-from tiny_networks import HEADS, KV_HEADS, Q_HEADS, Noted, answer, lane, outside, tiny
+from tiny_networks import HEADS, KV_HEADS, Q_HEADS, answer, lane, outside, tiny, watched
 
-import policies
 from policies import Cadence
 from policies.ahakv import ahakv
 from policies.lagkv import lagkv
@@ -146,11 +145,6 @@ METHODS = {
 }
 
 
-def watched(policy, cadence):
-    parts = {field: getattr(policy, field) for field in policies.Policy.__dataclass_fields__}
-    return Noted(**{**parts, "cadence": cadence})
-
-
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize(
     ("cadence", "query", "first_event"),
@@ -159,7 +153,7 @@ def watched(policy, cadence):
 )
 def test_what_is_kept_at_every_event_is_what_loops_over_a_plain_forward_find(method, cadence, query, first_event):
     (policy, budget), model, prompt = METHODS[method], tiny(), outside(24, query)
-    policy = watched(policy, cadence)
+    policy = watched(policy, cadence=cadence)
     settings = {"max_new_tokens": 20, "prefill_chunk": 7, "first_event": first_event}
     (outcome,) = answer(model, prompt, [lane(policy, budget)], **settings)
     assert isinstance(outcome, Outcome), outcome

@@ -7,9 +7,8 @@ import math
 import pytest
 import torch
 from plain_forward import History, of_lane, plain_forward
-from tiny_networks import FAMILIES, KV_HEADS, LAYERS, Q_HEADS, Noted, answer, lane, outside, tiny, words
+from tiny_networks import FAMILIES, KV_HEADS, LAYERS, Q_HEADS, answer, lane, outside, tiny, watched, words
 
-import policies
 from policies import Cadence
 from policies.caote import caote
 from policies.defensivekv import defensivekv, layer_defensivekv
@@ -197,8 +196,7 @@ def left_by(name, loops):
     ids=["every third, the query cut", "every step", "every fifth, from the seventh"],
 )
 def test_what_is_kept_at_every_event_is_what_loops_over_a_plain_forward_find(name, cadence, query, first_event):
-    parts = {field: getattr(POLICIES[name], field) for field in policies.Policy.__dataclass_fields__}
-    policy, model, prompt = Noted(**{**parts, "cadence": cadence}), tiny(), outside(24, query)
+    policy, model, prompt = watched(POLICIES[name], cadence=cadence), tiny(), outside(24, query)
     settings = {"max_new_tokens": 2 + 3 * cadence.interval, "prefill_chunk": 7, "first_event": first_event}
     (outcome,) = answer(model, prompt, [lane(policy, BUDGET)], **settings)
     assert isinstance(outcome, Outcome), outcome

@@ -5,7 +5,7 @@ from math import floor, log
 
 import pytest
 from plain_forward import History, of_lane, plain_forward
-from tiny_networks import HEADS, KV_HEADS, LAYERS, Noted, answer, lane, outside, tiny
+from tiny_networks import HEADS, KV_HEADS, LAYERS, answer, lane, outside, tiny, watched
 
 import policies
 from policies import Cadence
@@ -13,13 +13,8 @@ from policies.crystal_kv import Recency, References, Utilised
 from protocol.engine import Outcome
 
 DECAY, P = 0.6, 0.9
+EVERY_STEP = Cadence(interval=1)
 KEYS = [(layer, head) for layer in range(LAYERS) for head in range(KV_HEADS)]
-
-
-def watched(name, cadence, **parts):
-    """A policy of the catalogue that notes its views."""
-    policy = policies.get(name, cadence=cadence, **parts)
-    return Noted(**{field: getattr(policy, field) for field in policy.__dataclass_fields__})
 
 
 class Loop:
@@ -89,7 +84,7 @@ def replayed(model, policy, prompt, budget, new):
 @pytest.mark.parametrize(("family", "cadence"), [("Llama", Cadence(interval=1)), ("Qwen3", Cadence(interval=4))])
 def test_what_lite_counts_and_keeps_is_what_a_loop_over_all_references_says(family, query, cadence, device):
     model, prompt = tiny(family, device=device), outside(24, query)
-    policy, events, unhit = watched("crystal-kv-lite", cadence), 0, 0
+    policy, events, unhit = watched("crystal-kv-lite", cadence=cadence), 0, 0
     for view, kept, loop in replayed(model, policy, prompt, 9, 16):
         now, events = len(view.token_ids), events + 1
         for layer, head in KEYS:
@@ -127,7 +122,7 @@ def algorithm_2(crf, budget, total):
 def test_every_head_gets_what_its_use_of_its_slots_earns(cadence, query, device):
     """Budgets of 12 and a period of 6: new ones at the first event after so many tokens, and no sooner."""
     model, prompt = tiny(device=device), outside(26, query)
-    policy = watched("crystal-kv", cadence, routing=Utilised(period=6, least=1))
+    policy = watched("crystal-kv", cadence=cadence, routing=Utilised(period=6, least=1))
     budgets, since, moved, ragged, short = [[12] * KV_HEADS] * LAYERS, 26, 0, 0, 0
     for view, kept, loop in replayed(model, policy, prompt, 12, 40):
         now = len(view.token_ids)
@@ -188,7 +183,7 @@ def test_the_bytes_of_its_state_are_counted():
 def test_up_to_a_half_every_decay_keeps_the_same_slots_and_says_the_same():
     """What Figure 5 of the paper varies from 0.1 to 0.5 changes nothing, event by event; above, it does."""
     tenths = (1, 2, 3, 4, 5, 6, 9)
-    watching = [watched("crystal-kv-lite", Cadence(interval=1), scoring=Recency(P, tenth / 10)) for tenth in tenths]
+    watching = [watched("crystal-kv-lite", cadence=EVERY_STEP, scoring=Recency(P, tenth / 10)) for tenth in tenths]
     outcomes = answer(tiny(), outside(24, 3), [lane(policy, 10) for policy in watching], max_new_tokens=40)
     kept = [[mask.tolist() for _, mask in policy.notes] for policy in watching]
     assert len(kept[0]) >= 38

@@ -5,9 +5,8 @@ import math
 import pytest
 import torch
 from plain_forward import of_lane, plain_forward
-from tiny_networks import DIM, KV_HEADS, Q_HEADS, Noted, answer, lane, outside, tiny
+from tiny_networks import DIM, KV_HEADS, Q_HEADS, answer, lane, outside, tiny, watched
 
-import policies
 from policies import Cadence
 from policies.epikv import BandDifference
 from protocol.engine import LaneFailure, Outcome
@@ -19,9 +18,8 @@ WIDTH = 64
 BUDGET, CONTEXT, QUERY = 150, 68, 5  # the answer outgrows a window, and so does the prompt
 
 
-def watched(name, interval=4):
-    policy = policies.get(name, cadence=Cadence(interval=interval))
-    return Noted(**{field: getattr(policy, field) for field in policy.__dataclass_fields__})
+def every_fourth(name):
+    return watched(name, cadence=Cadence(interval=4))
 
 
 class Loops:
@@ -128,7 +126,7 @@ def expected(scores, held, asked):
 def ran():
     """Every method beside the others, for three events on the way; nobody's text depends on who is there."""
     model, prompt = tiny(num_hidden_layers=DEPTH), outside(CONTEXT, QUERY)
-    lanes = {name: watched(name) for name in NAMES}
+    lanes = {name: every_fourth(name) for name in NAMES}
     given = [lane(policy, BUDGET) for policy in lanes.values()]
     new = BUDGET + 12 - CONTEXT - QUERY + 1
     outcomes = answer(model, prompt, given, max_new_tokens=new, prefill_chunk=30)
@@ -182,7 +180,7 @@ def test_bytes_of_state_are_those_of_every_tensor_that_is_carried():
     and three tokens wait to be folded: their hidden states in each layer that is read, or keys, values and queries.
     """
     model, context, budget = tiny(num_hidden_layers=DEPTH), 20, 40
-    given = [lane(watched(name), budget) for name in NAMES]
+    given = [lane(every_fourth(name), budget) for name in NAMES]
     outcomes = answer(model, outside(context), given, max_new_tokens=33)
     positions, trace, token = DEPTH * KV_HEADS * budget * 8, (48 + WIDTH + 3 * WIDTH) * 8, DEPTH * 48 * 8
     token += 3 * DEPTH * (2 * KV_HEADS + Q_HEADS) * DIM * 8
@@ -201,13 +199,13 @@ def test_bytes_of_state_are_those_of_every_tensor_that_is_carried():
 def test_a_model_in_which_both_bands_fall_on_one_layer_fails_the_lane(name, layers):
     """10 * 2 / 31 and 21 * 2 / 31 are layer 1 of three; 13 * 4 / 31 and 18 * 4 / 31 are layer 2 of five."""
     model = tiny(num_hidden_layers=layers)
-    (outcome,) = answer(model, outside(20), [lane(watched(name), 40)], max_new_tokens=3)
+    (outcome,) = answer(model, outside(20), [lane(every_fourth(name), 40)], max_new_tokens=3)
     assert isinstance(outcome, LaneFailure)
     assert f"of a model of {layers} layers: set scoring.depth" in outcome.reason
 
 
 def test_a_prompt_that_does_not_fit_fails_its_lane():
-    small = answer(tiny(num_hidden_layers=2), outside(50), [lane(watched("epikv"), 49)], max_new_tokens=3)
+    small = answer(tiny(num_hidden_layers=2), outside(50), [lane(every_fourth("epikv"), 49)], max_new_tokens=3)
     assert small[0].reason.startswith("budget of 49 slots is below the 50 protected slots of Preserve(")
 
 
@@ -224,7 +222,7 @@ def test_layers_are_counted_in_a_model_of_32_unless_said_otherwise():
 @pytest.mark.parametrize(("layers", "alike"), [(2, True), (4, True), (6, False)])
 def test_in_a_shallow_model_the_bands_of_epikv_are_its_layers(layers, alike):
     """Of the embedded models, which have two, and of four: two names of one experiment."""
-    given = [watched("epikv"), watched("band-adaptive")]
+    given = [every_fourth("epikv"), every_fourth("band-adaptive")]
     model = tiny(num_hidden_layers=layers)
     answer(model, outside(30), [lane(policy, 60) for policy in given], max_new_tokens=50)
     one, other = ([mask.tolist() for _, mask in policy.notes] for policy in given)

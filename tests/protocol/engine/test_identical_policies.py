@@ -4,15 +4,14 @@ Two arms that keep the same slots are one experiment that is paid for twice. Eve
 random views, is listed by hand; a new name that repeats an older one fails until it is listed.
 """
 
-from dataclasses import fields, replace
+from dataclasses import replace
 from itertools import combinations
 
 import pytest
 import torch
-from tiny_networks import Noted, answer, competing, lane, outside, tiny
+from tiny_networks import answer, competing, lane, outside, tiny, watched
 
 import policies
-from policies import Policy
 from protocol.engine import LaneFailure
 
 DEEPER = 8
@@ -45,31 +44,26 @@ ALIKE_IN_ALL = [{"streaming", "streamingllm-rkv"}, {"syn_mem", "syn_mem-3"}]
 """Differ in nothing that can be seen here: one experiment, under two names of papers."""
 
 
-def noted(policy):
-    parts = {field.name: getattr(policy, field.name) for field in fields(Policy)}
-    return Noted(**parts)
-
-
 def kept(budget, *, seed=0, ends=24, interval=None, new=1, names=EVICTING):
     """What each policy keeps at every event on a random prompt of 300 tokens, or how it fails, by name.
 
     ends: how many of 97 tokens end a sentence; 24 give about 70 sentences, and none gives trunks of 32.
     """
     model = tiny(dtype=torch.float32, num_hidden_layers=DEEPER)._replace(sentence_ends=frozenset(range(ends)))
-    watched = {}
+    noting = {}
     for name in names:
         policy = competing(policies.get(name))
         if interval and policy.prefill_only_signals:
             continue
-        watched[name] = noted(replace(policy, cadence=replace(policy.cadence, interval=interval)))
-    lanes = [lane(policy, budget, seed=1) for policy in watched.values()]
+        noting[name] = watched(replace(policy, cadence=replace(policy.cadence, interval=interval)))
+    lanes = [lane(policy, budget, seed=1) for policy in noting.values()]
     outcomes = answer(model, outside(300, seed=seed), lanes, max_new_tokens=new)
     return {
         name: (
             outcome.reason if isinstance(outcome, LaneFailure) else "",
             tuple(mask.numpy().tobytes() for _, mask in policy.notes),
         )
-        for (name, policy), outcome in zip(watched.items(), outcomes, strict=True)
+        for (name, policy), outcome in zip(noting.items(), outcomes, strict=True)
     }
 
 

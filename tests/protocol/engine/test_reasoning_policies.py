@@ -3,7 +3,7 @@
 import pytest
 import torch
 from plain_forward import of_lane, plain_forward
-from tiny_networks import DIM, HEADS, Noted, answer, lane, outside, tiny
+from tiny_networks import DIM, HEADS, answer, lane, outside, tiny, watched
 
 import policies
 from policies import Cadence, Calibrated, Schedule, pin_prompt
@@ -14,12 +14,6 @@ from protocol.engine import Outcome
 from protocol.formats.refusals import BadInput
 
 EVERY_4 = Cadence(interval=4)
-
-
-def watched(name, **parts):
-    """A policy of the catalogue that notes its views."""
-    policy = policies.get(name, **parts)
-    return Noted(**{field: getattr(policy, field) for field in policy.__dataclass_fields__})
 
 
 @pytest.mark.parametrize("family", ["Llama", "Qwen2"])

@@ -5,10 +5,10 @@ from dataclasses import replace
 import pytest
 import torch
 from plain_forward import History, of_lane, plain_forward
-from tiny_networks import HEADS, KV_HEADS, LAYERS, Noted, answer, lane, outside, tiny
+from tiny_networks import HEADS, KV_HEADS, LAYERS, Noted, answer, lane, outside, tiny, watched
 
 import policies
-from policies import Policy, Thresholds
+from policies import Thresholds
 from policies.epikv import Epiphany
 from policies.signals import AttentionSums
 from policies.thinkv import Sparsity, Whenever
@@ -17,14 +17,13 @@ from protocol.formats.refusals import BadInput
 SIZE, INTERVAL = 4, 4
 
 
-def watched(name: str, interval: int = INTERVAL) -> Noted:
+def shortened(name: str, interval: int = INTERVAL) -> Noted:
     """A policy of the catalogue with short segments, which notes its views."""
     policy = policies.get(name)
     short = replace(policy.scoring, size=SIZE, reasoning=3, execution=2, transition=1, least=1)
     if name == "segment-hs":  # the bands of the paper are one layer of three
         short = replace(short, base=Epiphany((0,), (2,), depth=None))
-    parts = {part: getattr(policy, part) for part in Policy.__dataclass_fields__}
-    return Noted(**{**parts, "scoring": short, "cadence": Whenever(interval=interval)})
+    return watched(policy, scoring=short, cadence=Whenever(interval=interval))
 
 
 def sparse_of(weights: torch.Tensor, allowed: torch.Tensor) -> list[list[float]]:
@@ -45,7 +44,7 @@ def sparse_of(weights: torch.Tensor, allowed: torch.Tensor) -> list[list[float]]
 @pytest.mark.parametrize("name", ["thinkv", "segment-hs"])
 def test_the_sparsity_of_every_token_is_that_of_its_row_over_the_slots_that_were_there(name, device):
     model, prompt = tiny(device=device), outside(12, 3)
-    policy, other = watched(name), watched("thinkv", 6)
+    policy, other = shortened(name), shortened("thinkv", 6)
     _, outcome = answer(model, prompt, [lane(other, 30), lane(policy, 30)], max_new_tokens=18)
     text = prompt.context + prompt.query + outcome.token_ids[:-1]
     history = of_lane(policy, len(text))
@@ -66,7 +65,7 @@ def test_the_sparsity_of_every_token_is_that_of_its_row_over_the_slots_that_were
 def test_an_event_keeps_of_each_segment_its_best_as_loops_find_them(low, high, kinds):
     """The prompt of 12, of segments of 4 their budget of 3 (R), 2 (E) or 1 (T), and the last 10."""
     model = tiny()._replace(statistics={"thoughts": Thresholds((0, 2), low, high)})
-    prompt, policy = outside(12), watched("thinkv")
+    prompt, policy = outside(12), shortened("thinkv")
     (outcome,) = answer(model, prompt, [lane(policy, 40)], max_new_tokens=26)
     text = prompt.context + outcome.token_ids[:-1]
     history, told = History(len(text)), of_lane(policy, len(text))
@@ -95,7 +94,7 @@ def test_an_event_keeps_of_each_segment_its_best_as_loops_find_them(low, high, k
 
 
 def test_events_fire_where_nothing_is_over_the_budget_and_free_what_they_drop():
-    policy = watched("thinkv")
+    policy = shortened("thinkv")
     (outcome,) = answer(tiny(), outside(10), [lane(policy, 1000)], max_new_tokens=17)
     assert [step for step, *_ in outcome.events] == [0, 4, 8, 12, 16]
     # Nothing of the prompt goes; recency is 128, so neither does anything of the answer yet.
@@ -107,21 +106,21 @@ def test_events_fire_where_nothing_is_over_the_budget_and_free_what_they_drop():
 
 def test_sparsity_counts_in_the_bytes_of_the_state():
     """An entry a layer and token fed, beside positions and sums of the slots that are left."""
-    policy = watched("thinkv", 100)
+    policy = shortened("thinkv", 100)
     (outcome,) = answer(tiny(), outside(20), [lane(policy, 15)], max_new_tokens=6)
     positions, sums = KV_HEADS * LAYERS * 15 * 8, 4 * LAYERS * (15 + 5) * 8
     assert outcome.state_bytes == positions + sums + LAYERS * (20 + 5) * 8
 
 
 def test_thresholds_are_read_by_name_and_kind():
-    lanes = [lane(watched("thinkv"), 30)]
+    lanes = [lane(shortened("thinkv"), 30)]
     for held in ({}, {"thoughts": tiny().statistics["text"]}):
         with pytest.raises(BadInput, match="needs 'thoughts', which are not there; run: kv-prereg"):
             answer(tiny()._replace(statistics=held), outside(20), lanes, max_new_tokens=3)
 
 
 def test_a_prompt_that_does_not_fit_is_cut_to_the_budget_by_what_it_received():
-    policy = watched("thinkv")
+    policy = shortened("thinkv")
     (outcome,) = answer(tiny(), outside(40), [lane(policy, 20)], max_new_tokens=2)
     assert outcome.events[0] == (0, HEADS * 40, HEADS * 20)
     view, kept = policy.notes[0]

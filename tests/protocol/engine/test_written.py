@@ -1,10 +1,8 @@
 """A text that goes on where it was cut: to a policy its answer is an answer, and no prompt."""
 
-import dataclasses
-
 import pytest
 import torch
-from tiny_networks import DEPTH, Noted, all_kept, answer, competing, greedy, lane, outside, tiny
+from tiny_networks import DEPTH, all_kept, answer, competing, greedy, lane, outside, tiny, watched
 
 import policies
 from policies import Cadence
@@ -16,8 +14,7 @@ STEPS = 12
 
 def noting(policy, interval):
     """Its views and kept sets, with events every so many steps."""
-    parts = {part.name: getattr(policy, part.name) for part in dataclasses.fields(policies.Policy)}
-    return Noted(**parts | {"cadence": Cadence(interval=interval, slack=False)})
+    return watched(policy, cadence=Cadence(interval=interval, slack=False))
 
 
 @pytest.mark.parametrize("name", CARRIED)

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import torch
 import transformers
 
+import policies
 from policies import Allocation, Bases, Cadence, PerHead, Policy, Protect, Routes, Scores, Statistics, Thresholds
 from policies.full import full
 from policies.protect import Pinned, Preserve
@@ -230,6 +231,12 @@ class Noted(Policy):
         event = super().evict(view, budget)
         self.notes.append((view, event.retained))
         return event
+
+
+def watched(policy: Policy | str, **parts) -> Noted:
+    """A policy, or that of the catalogue by this name, with other parts; it notes its views."""
+    policy = policies.get(policy) if isinstance(policy, str) else policy
+    return Noted(**{name: getattr(policy, name) for name in Policy.__dataclass_fields__} | parts)
 
 
 def noted(scoring, routing=None, cadence=None, protect=None, **parts) -> Noted:
