@@ -4,7 +4,7 @@
 
 Writes figures/forest, accuracy, budget_curve (where arms ran at two budgets or more), settings_map (where
 arms form a grid over two settings), needle (where a needle task ran), looks (where some are registered),
-levels (where the lock says the level of each problem), ablation (where the subject is compared with variants of
+levels (where the lock says the level of each problem), divergence (where the outcome is agreement), ablation (where the subject is compared with variants of
 itself) and, where arms were compressed while decoding, cost_curve, trajectories and collapse (also as .md);
 and the drawings of instruments, such as
 measured time and memory: each as .svg and .png, into the same folder. The same verdict and records give the same
@@ -28,6 +28,7 @@ from figures.plots.accuracy import accuracy
 from figures.plots.budget_curve import budget_curve, budget_curves
 from figures.plots.collapse import collapse, count_endings, format_markdown
 from figures.plots.cost_curve import cost_curve, decoding_costs
+from figures.plots.divergence import divergence, read_divergences
 from figures.plots.forest import forest
 from figures.plots.levels import accuracy_by_level, levels
 from figures.plots.looks import looks
@@ -80,6 +81,8 @@ def list_drawings(folder: Path, judged: Mapping[str, Any], study: Study) -> list
         drawings.append((needle, judged, depths))
     if cells := accuracy_by_level(study.lock, study.lanes):
         drawings.append((levels, judged, cells))
+    if divergences := read_divergences(folder, study.lock):
+        drawings.append((divergence, judged, divergences))
     if is_ablation(judged, study.lock):
         drawings.append((ablation, judged, study.lock))
     if answers:

@@ -26,13 +26,13 @@ def judge_gate(study: Study) -> dict[str, Any] | None:
     if len(arms) != 1:
         raise RecordError(f"lock: grid: has {len(arms)} arms that never evict; a gate needs one")
     (full,) = arms
-    lanes_by_arm = study.by_arm()
+    lanes_by_arm, worth = study.by_arm(), "right" if "outcome" in content else "correct"
     places = []
     for model, task in itertools.product(content["models"], (task["name"] for task in content["tasks"])):
         lanes = lanes_by_arm.get((model, task, FULL, full))
         if lanes is None:
             raise RecordError(f"lock: grid: {model} {task} lacks {full}, which the gate needs")
-        places.append(_gate_entry(model, task, lanes[lanes["state"] != EXCLUDED], gate))
+        places.append(_gate_entry(model, task, lanes[lanes["state"] != EXCLUDED], gate, worth))
     return {"arm": full, "passed": all(entry["passed"] for entry in places), "places": places}
 
 
@@ -42,8 +42,9 @@ def failed_gates(judged: Mapping[str, Any]) -> set[tuple[str, str]]:
     return {(entry["model"], entry["task"]) for entry in places if not entry["passed"]}
 
 
-def _gate_entry(model: str, task: str, lanes: Any, gate: Mapping[str, Any]) -> dict[str, Any]:
-    rows = zip(*(lanes[name] for name in ("state", "grade", "stop", "correct")), strict=True)
+def _gate_entry(model: str, task: str, lanes: Any, gate: Mapping[str, Any], worth: str) -> dict[str, Any]:
+    """worth: the column of what an answer is worth to the task."""
+    rows = zip(*(lanes[name] for name in ("state", "grade", "stop", worth)), strict=True)
     counts, requirement = full_cache_gate.count_answers(rows), full_cache_gate.gate_requirement(gate, model, task)
     why = full_cache_gate.shortfalls(counts, requirement)
     published = (

@@ -172,7 +172,10 @@ def _qualified_fields(study: Study, judgement: Mapping[str, Any], rule_verdict: 
     found, the sound method, population and qualifiers.
     """
     decision = study.lock["protocol"]["content"]["decision"]
-    fields: dict[str, Any] = {"contrasts": [row | _decisive_p(row, decision) for row in judgement["contrasts"]]}
+    scored = {"scored": outcome["kind"]} if (outcome := study.lock["protocol"]["content"].get("outcome")) else {}
+    fields: dict[str, Any] = {
+        "contrasts": [row | scored | _decisive_p(row, decision) for row in judgement["contrasts"]]
+    }
     if rule_verdict == REFUTED:
         fields["refuted_by"] = len(rules.RULES[decision["rule"]].refuting_rows(fields["contrasts"], decision))
     if rule_verdict == INCONCLUSIVE and (text := resolution.describe_resolution(fields["contrasts"], study.lock)):

@@ -15,6 +15,7 @@ AS_PUBLISHED_WORD = "AS PUBLISHED"
 OWN_POLICY = "OWN POLICY"
 OUTSIDE = "OUTPUTS OF OTHERS"
 CITED = "CITED"
+AGREEMENT = "AGREEMENT"
 
 
 class Qualifier(NamedTuple):
@@ -34,12 +35,23 @@ def list_qualifiers(judged: Mapping[str, Any], lock: Mapping[str, Any]) -> list[
         Qualifier(REPRODUCTION, previously_opened.describe_reproduction(lock)),
         Qualifier(UNINFORMATIVE, _describe_uninformative(judged)),
         *_list_published(judged, lock),
+        Qualifier(AGREEMENT, _describe_outcome(lock)),
         Qualifier(UNWITNESSED, _describe_unwitnessed(judged, lock)),
         Qualifier(OWN_POLICY, own_policies.describe_own_policies(lock) if read_judging(lock) >= 3 else ""),
         Qualifier(OUTSIDE, outside_runs.describe_outside(lock)),
         Qualifier(CITED, _describe_cited(lock)),
     ]
     return [qualifier for qualifier in candidates if qualifier.text]
+
+
+def _describe_outcome(lock: Mapping[str, Any]) -> str:
+    """Say what is compared in the place of right answers; empty without an outcome of its own."""
+    if "outcome" not in lock["protocol"]["content"]:
+        return ""
+    return (
+        "accuracy is agreement: the share of positions of the full cache's text at which an arm that is fed it would "
+        "have said the same token; no arm but the full cache answered"
+    )
 
 
 def _describe_uninformative(judged: Mapping[str, Any]) -> str:

@@ -191,7 +191,12 @@ def _limitations(judged: Mapping[str, Any], lock: Mapping[str, Any]) -> list[str
                 f"were not matched within {tolerance}: {list_first(unmatched)}."
             )
         sentences += memory_statements.unequal_memory(others, float(tolerance))
-    if scored := sorted({row["task"] for row in contrasts if "scored" in row}):
+    if "outcome" in lock["protocol"]["content"]:
+        sentences.append(
+            "That more answers are right, or that any arm answers as the full cache does: every arm was fed the full "
+            "cache's text, also after a token that it would have said otherwise, and agreement with it is compared."
+        )
+    elif scored := sorted({row["task"] for row in contrasts if "scored" in row}):
         sentences.append(
             f"That more answers are right: those of {list_first(scored)} have scores from 0 to 1, and their "
             "means are compared."

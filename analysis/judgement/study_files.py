@@ -17,14 +17,14 @@ from protocol.formats import runners
 from protocol.formats.citations import record_lock
 from protocol.formats.looks import read_looks
 from protocol.formats.record_fields import FOLDERS, SCORE, STATES, count_evictions
-from protocol.formats.vocabulary import RERUN_SUFFIX
+from protocol.formats.vocabulary import FULL, RERUN_SUFFIX
 
 LANE_COLUMNS = ["model", "task", "budget", "arm", "seed", "problem"]
 EXCLUDED, NOT_RUN = "excluded", "not run"  # states of a lane; the second means that it has no record
 SCORED = "scored"  # the grade of an answer with a score from 0 to 1
 GRADED = {"correct", "wrong", "no answer", SCORED}
 MEASURED_COLUMNS = ["tokens", "mean_slots", "peak_slots", "mean_bytes", "state_bytes", "evictable_bytes"]
-OPTIONAL_COLUMNS = ["disagrees", "apart", "granted", "evicted"]  # columns that are NaN for some lanes
+OPTIONAL_COLUMNS = ["disagrees", "apart", "granted", "evicted", "right"]  # columns that are NaN for some lanes
 TEXT_COLUMNS = ("state", "grade", "stop")  # text columns
 SPLIT_BY_PHASE = {"confirm": "confirm", "probe": "dev"}  # the split whose problems a phase runs
 TIMEOUT = "timeout"  # verification timed out: counts as not correct, else one such lane would void a study
@@ -41,7 +41,8 @@ class Study(NamedTuple):
     layers, which are the same in every arm. Measurements are NaN unless the state is "ok". An excluded
     problem is excluded in every lane of its model that has a record. disagrees: 1.0 or 0.0 if a second
     grader graded the text too, NaN if none did or the first gave no grade; apart: the distance of two scores.
-    granted: mean over eviction steps of the slots per KV head and layer that the schedule allowed; NaN
+    right: where an outcome is registered, what the answer of the full cache is worth, which agrees with itself (correct
+    is 1); else NaN. granted: mean over eviction steps of the slots per KV head and layer that the schedule allowed; NaN
     without eviction steps and in older records. evicted: number of eviction steps that removed slots.
     cluster: of the problem, the problem itself if its task has none; present if any task has clusters.
     """
@@ -157,7 +158,8 @@ def _lane_frame(
     cells: Sequence[tuple[Any, ...]],
 ) -> pd.DataFrame:
     """Build the table of lanes. cells: as registered; each has all problems of its task."""
-    is_measured = runners.TABLE not in lock["protocol"]["content"]
+    content = lock["protocol"]["content"]
+    is_measured, has_outcome = runners.TABLE not in content, "outcome" in content
     longest, table = _max_prompt_tokens(lock["protocol"]["content"]), _LaneTable(lock, SPLIT_BY_PHASE[phase], cells)
     unregistered: set[tuple[Any, ...]] = set()
     is_excluded_by_problem: dict[tuple[Any, ...], bool] = {}
@@ -177,6 +179,8 @@ def _lane_frame(
                 raise RecordError(f"{where}: second record of {_lane_name(lane)}; a lane is recorded once")
             _check_exclusion(body, longest, where)
             row = _lane_row(body, where, is_measured=is_measured)
+            if has_outcome and lane[2] == FULL and row["correct"] == row["correct"]:
+                row |= {"right": row["correct"], "correct": 1.0}
             if position is None:
                 unregistered.add(lane)
                 continue

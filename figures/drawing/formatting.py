@@ -19,12 +19,18 @@ def format_size(contrast: Mapping[str, Any]) -> str:
     return "/".join(str(contrast[name]) for name in ("n", "clusters") if name in contrast)
 
 
+def name_score(contrasts: Iterable[Mapping[str, Any]]) -> str:
+    """Return what contrasts with scores compare: the mean score, or agreement where that is the outcome."""
+    is_agreement = any(contrast.get("scored") == "agreement" for contrast in contrasts)
+    return "the mean agreement with the full cache on its text" if is_agreement else "the mean score"
+
+
 def score_notes(contrasts: Iterable[Mapping[str, Any]]) -> list[str]:
     """Return notes on contrasts with scores or clusters; none for right and wrong answers alone."""
     every, notes = list(contrasts), []
     if any("scored" in contrast for contrast in every):
         notes.append(
-            "Accuracy is the mean score, from 0 to 1; gains and losses are answers that score higher, or lower."
+            f"Accuracy is {name_score(every)}, from 0 to 1; gains and losses are answers that score higher, or lower."
         )
     if any("clusters" in contrast for contrast in every):
         notes.append("n: problems/clusters. Intervals and p resample whole clusters.")

@@ -101,7 +101,7 @@ def _caveats(judged: Row) -> list[str]:
     if uninformative and verdict_line.rule_verdict(judged) != INCONCLUSIVE:
         messages.append(f"Left out: {uninformative}.")
     if any("scored" in contrast for contrast in contrasts):
-        messages.append("Points are those of the mean score.")
+        messages.append(f"Points are those of {formatting.name_score(contrasts)}.")
     if "resolution" in judged and verdict_line.rule_verdict(judged) == INCONCLUSIVE:
         messages.append(judged["resolution"])
     if "gate" in judged and judged["gate"] is None:

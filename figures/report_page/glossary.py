@@ -92,6 +92,11 @@ DRAWINGS: Mapping[str, tuple[str, str]] = MappingProxyType(
             "Accuracy by level of difficulty (exploratory)",
             "Lines: share of correct answers of every arm over the levels of the problems.",
         ),
+        "divergence": (
+            "Divergence from the full cache along its text (exploratory)",
+            "Lines: for each arm, over the positions of the full cache's text, the share at which it would have said "
+            "another token, and the divergence in nats. The table of accuracy and cost has the agreement.",
+        ),
         "trajectories": (
             "Cache held above the budget, step by step (exploratory)",
             "A strip for each arm: the slots that it held per KV head and layer above its budget after each "

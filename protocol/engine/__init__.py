@@ -6,10 +6,22 @@ protocol.layers; numpy, psutil, torch, transformers.
 
 from protocol.engine.decode import run
 from protocol.engine.max_concurrent import max_concurrent_lanes
-from protocol.engine.run_types import Answers, Lane, LaneFailure, Model, Outcome, Progress, Prompt, Request, Run
+from protocol.engine.run_types import (
+    Answers,
+    Divergence,
+    Lane,
+    LaneFailure,
+    Model,
+    Outcome,
+    Progress,
+    Prompt,
+    Request,
+    Run,
+)
 
 __all__ = [
     "Answers",
+    "Divergence",
     "Lane",
     "LaneFailure",
     "Model",

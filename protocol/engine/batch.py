@@ -7,6 +7,7 @@ from time import perf_counter
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from policies import AttentionRows, State
@@ -26,7 +27,7 @@ from protocol.engine.lane_memory import Memory
 from protocol.engine.native.network import NativeNetwork
 from protocol.engine.native_step import NativeStep, feed_rows
 from protocol.engine.prefill_fan_out import Fork, ForkedRequest
-from protocol.engine.run_types import Lane, LaneFailure, Model, Outcome
+from protocol.engine.run_types import MAX_NATS, Divergence, Lane, LaneFailure, Model, Outcome
 from protocol.engine.sampling import Draw
 from protocol.engine.slots import CachedSlots, Pool, lane_shapes
 from protocol.engine.storage_formats import StorageFormat
@@ -34,7 +35,8 @@ from protocol.engine.storage_formats import StorageFormat
 
 class Batch(EvictingBatch):
     """The rows and their slots. `on_done` is called for every lane that leaves. native: the network, packed for the
-    native kernel; None for its own forward.
+    native kernel; None for its own forward. follows_full: lanes that evict are fed the tokens of the lane of their
+    problem and seed that never does, and joins with them.
     """
 
     def __init__(
@@ -49,9 +51,12 @@ class Batch(EvictingBatch):
         on_done: Callable[[BatchRow, Outcome | LaneFailure], None],
         attention: Attention = PADDED,
         native: NativeNetwork | None = None,
+        *,
+        follows_full: bool = False,
     ) -> None:
         super().__init__(model, max_new_tokens, first_event, marks, attention)
         self.native = native
+        self.follows_full = follows_full
         self.temperature = temperature
         self.top_p = top_p
         self.storage_formats = storage_formats
@@ -109,13 +114,17 @@ class Batch(EvictingBatch):
                     pool.fill(index, layer, coded, mask, fork.counts[layer], hidden[layer])
             spans.append((pool, indices.start, indices.stop))
         rows = [row for pool, first, last in spans for row in pool.members[first:last]]
+        leaders = {row.lane.seed: row for row in rows if self.follows_full and not row.lane.policy.evicts}
+        for row in rows:
+            row.leader = leaders.get(row.lane.seed) if row.lane.policy.evicts else None
         self.regroup_recent_queries()
         self.record_usage(rows)
         sources = {fork.number: fork.lane_prefill or forked for fork in forks}
         if request.prompt.query:
             chosen = self.feed(spans, torch.tensor(request.prompt.query).expand(len(rows), -1))
         else:
-            chosen = self.choose_tokens(rows, torch.stack([sources[row.number].logits for row in rows]))
+            logits = torch.stack([sources[row.number].logits for row in rows])
+            chosen = self.follow_leaders(rows, self.choose_tokens(rows, logits), logits, np.arange(len(rows)))
         self.add_tokens(rows, chosen)
 
     def regroup_recent_queries(self) -> None:
@@ -169,7 +178,7 @@ class Batch(EvictingBatch):
             for row, slots in zip(step.pool.members[step.pool_slice] if reads else (), reads, strict=True):
                 row.reads = (row.reads or 0) + slots * (row.step > 0)
         chosen = self.choose_tokens(choosing, last, keys)
-        tokens = [chosen[place] for place in places]
+        tokens = self.follow_leaders(rows, [chosen[place] for place in places], last, places)
         self.refuse_non_finite(rows, tokens)
         self.evict_due([row for row in rows if not row.has_left])
         self.record_usage(rows)
@@ -201,6 +210,30 @@ class Batch(EvictingBatch):
     def choose_tokens(self, rows: Sequence[BatchRow], logits: Tensor, keys: Tensor | None = None) -> list[int]:
         """Choose the next token of every lane."""
         return sampling.choose(logits, draws_of(rows), self.temperature, self.top_p, keys)
+
+    def follow_leaders(
+        self, rows: Sequence[BatchRow], tokens: Sequence[int], logits: Tensor, places: NDArray[np.int64]
+    ) -> list[int]:
+        """Return the next token of every lane, of a follower that of its leader, and note how its own differs.
+
+        tokens: what each lane has chosen itself. logits [place, vocabulary]; places [lane].
+        """
+        indices = {row: index for index, row in enumerate(rows)}
+        pairs = [(index, indices[row.leader]) for index, row in enumerate(rows) if row.leader is not None]
+        fed = list(tokens)
+        if not pairs:
+            return fed
+        log_shares = logits.double().log_softmax(-1)
+        own, led = (log_shares[places[list(side)]] for side in zip(*pairs, strict=True))
+        # A token that the leader never says adds nothing: 0 times infinity.
+        terms = (led.exp() * (led - own)).nan_to_num(nan=0.0, posinf=torch.inf)
+        stop_ids = self.model.stop_ids
+        for (index, leader), nats in zip(pairs, terms.sum(-1).clamp(0, MAX_NATS).tolist(), strict=True):
+            token, expected = tokens[index], tokens[leader]
+            agrees = token == expected or (token in stop_ids and expected in stop_ids)
+            rows[index].divergences.append(Divergence(agrees, nats))
+            fed[index] = token if token == sampling.UNUSABLE else expected
+        return fed
 
     def refuse_non_finite(self, rows: Sequence[BatchRow], tokens: Sequence[int]) -> None:
         """Fail lanes without a usable next token, before a policy sees their cache."""

@@ -15,7 +15,7 @@ from protocol.engine.device_numbers import DeviceNumbers
 from protocol.engine.forward_step import ForwardStep, WatchedAttention
 from protocol.engine.lane_memory import Memory
 from protocol.engine.native.network import Numbers
-from protocol.engine.run_types import Lane, Outcome, Request
+from protocol.engine.run_types import Divergence, Lane, Outcome, Request
 from protocol.engine.sliding_windows import SlidingForward
 from protocol.engine.slots import CachedSlots, Pool
 
@@ -57,6 +57,9 @@ class BatchRow:
     """Whether its slots are some of those of the prefill that the lanes of its problem share."""
     has_left: bool = False
     """Whether it has stopped decoding."""
+    leader: BatchRow | None = None
+    """The lane whose tokens it is fed, in the place of its own."""
+    divergences: list[Divergence] = field(default_factory=list)
     prompt: int = field(init=False)
     """Tokens of the prompt, including the question and the part of the answer written before."""
 
@@ -115,6 +118,7 @@ def build_outcome(row: BatchRow, stop: str) -> Outcome:
         row.window_bytes,
         perf_counter() - row.start_time,
         row.reads,
+        tuple(row.divergences),
     )
 
 

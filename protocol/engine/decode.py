@@ -67,6 +67,7 @@ def run(
     marks: Collection[int] = (),
     attention: Attention | str | None = None,
     kernel: str | None = None,
+    follows_full: bool = False,
     report: Callable[[Progress], object] = lambda doing: None,
 ) -> Run:
     """Decode every lane of every request; return one outcome or failure for each lane, in their order.
@@ -89,6 +90,9 @@ def run(
     context, fail their lanes at every policy and temperature. `report` receives the progress before every
     prompt, after the last prompt that was admitted, and after every step.
 
+    follows_full: a lane that evicts is fed the tokens of the lane of its request and seed that never does, and its
+    `divergences` say how its own choices differ. All lanes decode at once then.
+
     Raises BadInput for no requests, an empty context, no lanes, a count below one, a negative temperature or
     first event, a top_p outside (0, 1], a budget that does not fit its policy (a number is needed if it
     evicts, None if it never does), an interval for a policy whose signals cannot be measured while decoding,
@@ -104,6 +108,9 @@ def run(
             refuse_native(model.name, model.network.config, lane.policy, f"lane {lane.key}")
     check_requests(model, requests, max_new_tokens, temperature, top_p, max_concurrent, prefill_chunk, first_event)
     storage_formats = build_storage_formats(model, requests)
+    if follows_full:
+        refuse_without_leader(requests)
+        max_concurrent = sum(len(request.lanes) for request in requests)
     if max_concurrent is None:
         max_concurrent = max_concurrent_for(model.network, requests, max_new_tokens, first_event, marks)
     requests = [request._replace() for request in requests]  # a request that occurs twice becomes two
@@ -134,6 +141,7 @@ def run(
         record_outcome,
         attention,
         native,
+        follows_full=follows_full,
     )
     forked, n_prefilled = None, 0
     with observe_forward(model.network, observed_layers(model, requests)), torch.no_grad():
@@ -217,6 +225,15 @@ def check_requests(
             f"model {model.name}: its rotary angles depend on the longest text of a batch, here of {tokens} tokens; "
             "shorten the prompts, or choose another model"
         )
+
+
+def refuse_without_leader(requests: Sequence[Request]) -> None:
+    """Raise BadInput for a lane whose request has no lane of its seed that never evicts."""
+    for request in requests:
+        seeds = {lane.seed for lane in request.lanes if not lane.policy.evicts}
+        for lane in request.lanes:
+            if lane.seed not in seeds:
+                raise BadInput(f"lane {lane.key}: follows the full cache, and {request.problem} has no such lane")
 
 
 def refuse_sinks(model: Architecture, policy: Policy, owner: str) -> None:

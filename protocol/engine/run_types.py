@@ -84,6 +84,20 @@ class Request(NamedTuple):
     lanes: tuple[Lane, ...]
 
 
+class Divergence(NamedTuple):
+    """How a lane differs at one position of the text of the lane that it follows.
+
+    agrees: whether its own next token, with the noise of that lane, is the token there; two stop tokens are one.
+    nats: KL(followed lane || lane) of the next token, at temperature 1, at most `MAX_NATS`.
+    """
+
+    agrees: bool
+    nats: float
+
+
+MAX_NATS = 1000.0
+
+
 class Outcome(NamedTuple):
     """The result of one lane. Slots are summed over layers of full attention and KV heads; bytes are those of
     the keys and values of all layers.
@@ -107,6 +121,7 @@ class Outcome(NamedTuple):
 
     reads: slots that some query read, over all forward passes of new tokens, layers of full attention and KV heads, and
     one for the bounds of each page; None where each pass read all slots that the lane held.
+    divergences: of a lane that follows another, one for each new token and one for the stop token, if there is one.
     """
 
     token_ids: tuple[int, ...]  # new tokens, stop token excluded
@@ -120,6 +135,7 @@ class Outcome(NamedTuple):
     window_bytes: int
     seconds: float
     reads: int | None = None
+    divergences: tuple[Divergence, ...] = ()
 
 
 class LaneFailure(NamedTuple):

@@ -1,6 +1,7 @@
 """The fields of a record, from which `docs/record.schema.json` is generated."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from decimal import Decimal
 from types import MappingProxyType
 from typing import Any
 
@@ -12,7 +13,7 @@ FOLDERS = MappingProxyType({"probe": "probe", "confirm": "records"})  # of recor
 STATES = ("ok", "failed", "excluded")
 MEASURED = ("stop", "grade", "cache")  # present if and only if a lane ended well
 # Fields that only lanes that ended well may have.
-ANSWER_FIELDS = ("score", "grade_second", "score_second", "thought")
+ANSWER_FIELDS = ("score", "grade_second", "score_second", "thought", "divergence")
 SCORES = {"grade": "score", "grade_second": "score_second"}  # present if and only if the grade is "scored"
 _GRADE = Choice("correct", "wrong", "no answer", "scored", "timeout", "error")
 SCORE = r"0\.[0-9]{6}|1\.000000"
@@ -72,6 +73,18 @@ _BATCH = Table(
         "joined": Field(Integer(), "Forwards of the batch before the lane's first.", if_absent="not ok"),
     }
 )
+_DIVERGENCE = Table(
+    {
+        "agrees": Field(
+            Text("[01]+", "a digit for each position, 0 or 1"),
+            "1 where the lane would have said the token of the full cache, whose text it was fed, with the same noise; "
+            "the last one is of the stop token, if there is one.",
+        ),
+        "nats": Field(
+            ListOf(Integer(), 1), "KL(full cache || lane) there, at temperature 1, in millionths of a nat."
+        ),
+    }
+)
 
 BODY = Table(
     {
@@ -100,6 +113,11 @@ BODY = Table(
             _GRADE, "What a second, independent grader says.", if_absent="no second grader reads the task"
         ),
         "score_second": Field(_SCORE, "What the answer is worth to it.", if_absent='its grade is not "scored"'),
+        "divergence": Field(
+            _DIVERGENCE,
+            "How the lane differs from the full cache on the text of that.",
+            if_absent="not ok, or the full cache's own, or no outcome is registered",
+        ),
         "cache": Field(OrNull(_CACHE), "The measured memory; null unless ok."),
         "trajectory": Field(
             OrNull(Text("[0-9a-f]{64}(#[0-9]+)?", "a digest and a place, as <digest>#<place>")),
@@ -191,6 +209,11 @@ def _state_faults(body: Mapping[str, Any], measured: Iterable[str]) -> Iterator[
     for name in (*MEASURED, "trajectory", *ANSWER_FIELDS):
         if body.get(name) is not None:
             yield f"body.state: {body['state']!r} goes with no {name}"
+
+
+def format_agreement(agrees: str) -> str:
+    """Return the score of a lane that agrees at these positions: the share of them, with six places."""
+    return f"{Decimal(agrees.count('1')) / len(agrees):.6f}"
 
 
 def count_evictions(events: Iterable[Sequence[int]]) -> int:

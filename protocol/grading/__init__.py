@@ -14,7 +14,7 @@ from protocol.formats.refusals import BadInput
 from protocol.formats.registry import Registry, load_attribute, loader
 from protocol.formats.suggestions import unknown_message
 from protocol.formats.vocabulary import OFFICIAL
-from protocol.grading.grade import Gold, Grade, Grader, best_grade, grade_safely, make_score
+from protocol.grading.grade import Gold, Grade, Grader, best_grade, grade_agreement, grade_safely, make_score
 
 __all__ = [
     "GRADERS",
@@ -27,6 +27,7 @@ __all__ = [
     "best_grade",
     "get_grader",
     "gives_scores",
+    "grade_agreement",
     "grade_safely",
     "grader_names",
     "make_score",

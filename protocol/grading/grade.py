@@ -5,7 +5,7 @@ from collections.abc import Callable
 from decimal import ROUND_HALF_EVEN, Decimal
 from typing import Literal, NamedTuple, Protocol, TypeAlias, get_args
 
-from protocol.formats.record_fields import SCORE
+from protocol.formats.record_fields import SCORE, format_agreement
 
 Gold: TypeAlias = str | tuple[str, ...]  # an answer, or several right answers
 STEP = Decimal("0.000001")
@@ -48,6 +48,11 @@ def make_score(score: float, answer: str | None, reason: str = "") -> Grade:
         raise ValueError(f"score: {score} is not from 0 to 1")
     text = f"{Decimal(repr(float(score))).quantize(STEP, ROUND_HALF_EVEN):f}"
     return Grade("scored", answer, reason, text)
+
+
+def grade_agreement(agrees: str) -> Grade:
+    """Return the grade of a lane that was fed the full cache's text and agrees at these positions."""
+    return Grade("scored", None, "", format_agreement(agrees))
 
 
 def best_grade(grade: Callable[[str, str], Grade], gold: Gold, text: str) -> Grade:

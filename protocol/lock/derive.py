@@ -52,7 +52,7 @@ def derive_lock(design: Design, promises: Promises, inputs: Mapping[str, Any]) -
         **{name: inputs[name] for name in (*OBSERVED, *OBSERVED_CONTENT)},
         **({CITES: inputs[CITES]} if inputs.get(CITES) else {}),
         "judging": judging,
-        "chance": {} if judging == 1 else _chances(design),
+        "chance": {} if judging == 1 or design.outcome else _chances(design),
         "ledger": ledger.head_of([]),
         "protocol": {"sha256": inputs["protocol"]["sha256"], "content": design.content()},
         "grid": [list(cell) for cell in grid.cells(design, full_caches(design, promises, inputs["policies"]))],

@@ -75,9 +75,9 @@ def count_all_golds(items: Mapping[str, Any], tasks: Mapping[str, Task]) -> dict
     }
 
 
-def scored_tasks(items: Mapping[str, Any], tasks: Mapping[str, Task]) -> list[str]:
-    """Return the tasks whose answers have scores."""
-    return [name for name in items if registry.gives_scores(tasks[name])]
+def scored_tasks(items: Mapping[str, Any], planned: PlannedStudy) -> list[str]:
+    """Return the tasks whose answers have scores: with an outcome of its own, all tasks of a study."""
+    return [name for name in items if planned.protocol.outcome or registry.gives_scores(planned.tasks[name])]
 
 
 def refuse_wrong_golds(items: Mapping[str, Any], tasks: Mapping[str, Task]) -> None:

@@ -60,6 +60,7 @@ PROTOCOL = Table(
         "sweep": Field(OBJECT, "Candidates of which the probe chooses.", if_absent="no choice"),
         "randomness": Field(OBJECT, "What brings the late value.", if_absent="none is drawn"),
         "witness": Field(OBJECT, "Who is asked to stamp the lock.", if_absent="nobody"),
+        "outcome": Field(OBJECT, "What arms are compared by.", if_absent="what their answers are worth"),
         "exclude": Field(OBJECT, "Problems that are not run.", if_absent="none"),
         "claims": Field(MapOf(OBJECT), "Claims of arms, outside the rule.", if_absent="none"),
         citations.FIELD: Field(MapOf(FOLDER_NAME), "Studies whose records arms take.", if_absent="all are decoded"),
@@ -279,7 +280,9 @@ FIELDS = documents.declare_document(
             Integer(1, 3),
             "The rules of judging: 3, or fewer where a study that ships with kv-prereg is run again as it was locked.",
         ),
-        "chance": Field(MapOf(SHARE), "What a guess gets right, by task; of no task where `judging` is 1."),
+        "chance": Field(
+            MapOf(SHARE), "What a guess gets right, by task; of no task where `judging` is 1, or with an outcome."
+        ),
         "ledger": Field(HEAD, "The ledger when it was locked: no line."),
         "git": Field(OrNull(_GIT), "The commit; null outside a repository."),
         "signer": Field(OrNull(SIGNER), "The public key that signs the lock; null without one."),

@@ -53,7 +53,7 @@ def derive_problem_fields(study: Registration) -> ProblemFields:
         elif task_splits.checks_golds(task):
             is_encrypted = isinstance(digest, Mapping)
             fields.golds[name] = task_splits.count_golds(fields.items[name], is_encrypted=is_encrypted)
-        if _is_scored(table, task, name in checks["scored"], fields.undetermined):
+        if "outcome" in study.protocol or _is_scored(table, task, name in checks["scored"], fields.undetermined):
             fields.scored.append(name)
     return fields
 

@@ -21,7 +21,7 @@ def derive_outside(
     inputs of `derive_lock` that describe the moment of locking. Raises BadInput for a rule that errs too often.
     """
     protocol = planned.protocol
-    scored = frozen_problems.scored_tasks(items, planned.tasks)
+    scored = frozen_problems.scored_tasks(items, planned)
     rule_checks.refuse_counting_method(protocol, items, scored)
     checks = {
         **rule_checks.check_rule(protocol, items, scored=scored),

@@ -34,6 +34,7 @@ from protocol.plan.field_kinds import (
 )
 from protocol.plan.gate import Gate
 from protocol.plan.generation import Generation
+from protocol.plan.outcome import Outcome
 from protocol.plan.policy_name import POLICY
 from protocol.plan.task import TASK, Task
 
@@ -238,6 +239,14 @@ class Design:
     ] = None
     witness: Annotated[
         Witness | None, Field(table_of(Witness), "Who stamps the lock.", if_absent="nobody: CONFIRMED (UNWITNESSED)")
+    ] = None
+    outcome: Annotated[
+        Outcome | None,
+        Field(
+            table_of(Outcome),
+            "What arms are compared by.",
+            if_absent="what the answers are worth, as the task grades it",
+        ),
     ] = None
     exclude: Annotated[Exclude | None, Field(table_of(Exclude), "Problems that are not run.", if_absent="none")] = None
     cite: Annotated[

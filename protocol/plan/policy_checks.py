@@ -110,6 +110,8 @@ def _extra_prompts(design: Design) -> Iterator[str]:
         if policy.marks and isinstance(policy.selection, UnitSelection) and not policy.exceeds:
             yield f"{at}: keeps units whole, and no budget bounds those of lines; leave them or the arm out"
     asking = [arm.name for arm in design.arms if design.extra_prompt(arm.name)]
+    if asking and design.outcome is not None:
+        yield f"outcome: arm {asking[0]!r} asks more than the full cache, whose text it cannot be fed; leave it out"
     if asking and design.exclude is not None:
         yield (
             f"exclude: leaves problems out by the length of a prompt, and arm {asking[0]!r} has another; "

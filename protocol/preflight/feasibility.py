@@ -58,7 +58,7 @@ def check_feasibility(planned: PlannedStudy, items: Mapping[str, Any], *, is_rep
     _refuse_without_answer_marks(planned)
     slot_sizes.refuse_unfit_states(planned)
     slot_sizes.refuse_unequal_slots(planned)
-    scored = frozen_problems.scored_tasks(items, planned.tasks)
+    scored = frozen_problems.scored_tasks(items, planned)
     for instrument in INSTRUMENTS:
         if instrument.feasibility and (table := planned.protocol.instruments.get(instrument.name)):
             load_attribute(instrument.feasibility)(table, items, scored)

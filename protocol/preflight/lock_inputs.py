@@ -33,6 +33,6 @@ def read_checks(planned: PlannedStudy, items: Mapping[str, Any], rule_results: M
     return {
         **rule_results,
         "golds": frozen_problems.count_all_golds(items, planned.tasks),
-        "scored": frozen_problems.scored_tasks(items, planned.tasks),
+        "scored": frozen_problems.scored_tasks(items, planned),
         "same_kept": same_slots.find_same_slots(planned, items),
     }

@@ -230,7 +230,7 @@ def _simulate_lane(
     slots = 4 * PROMPT if is_full else PROMPT + budgets.index(budget) + outcome.excess * is_subject
     moments = [HEADS * (slots + step + int(rng.integers(2))) for step in range(3)]
     grade: dict[str, str | None] = {"answer": "1", "grade": "correct" if rng.random() < outcome.accuracy else "wrong"}
-    if task in locked.content["checks"]["scored"]:
+    if task in locked.content["checks"]["scored"] and not (is_full and "outcome" in protocol):
         grade = {"answer": "1", "grade": "scored", "score": f"{rng.binomial(10, outcome.accuracy) / 10:.6f}"}
     is_truncated = grade["grade"] == "wrong" and rng.random() < 0.5
     if is_truncated:

@@ -75,7 +75,7 @@ def _simulate(study: Study, items: Mapping[str, Any], parent: Registration | Non
     if full_cache_use.share_budgets(study.protocol):
         parent_use = None if parent is None else parent.lock.content[full_use.FIELD]
         measured[full_use.FIELD] = parent_use or full_cache_use.measure_full_cache(study.planned, study.development())
-    scored = frozen_problems.scored_tasks(items, study.planned.tasks)
+    scored = frozen_problems.scored_tasks(items, study.planned)
     with phase("trying the rule on simulated studies again"):
         rule_results = rule_checks.check_rule(study.protocol, items, is_replication=parent is not None, scored=scored)
     with phase("looking again for arms that keep the same slots"):

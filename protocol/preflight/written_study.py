@@ -44,7 +44,7 @@ def freeze_checked_items(
     with phase("checking the method against the data"):
         from protocol.preflight import rule_checks  # with scipy
 
-        rule_checks.refuse_counting_method(protocol, items, frozen_problems.scored_tasks(items, planned.tasks))
+        rule_checks.refuse_counting_method(protocol, items, frozen_problems.scored_tasks(items, planned))
         rule_checks.refuse_few_clusters(items)
     with phase("grading the gold answers"):
         opened = items if opens_held_out else {name: item | {"confirm": []} for name, item in items.items()}

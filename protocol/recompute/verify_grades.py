@@ -42,10 +42,12 @@ class Graders:
 
     def grade(self, body: Mapping[str, Any]) -> tuple[Grade, Grade | None]:
         """Return the grade of a lane that ended well, and the second grader's grade if there is a second
-        grader.
+        grader. A lane that was fed the full cache's text is worth its agreement.
 
         Raises as `find_task`, door.gold and grading.grader do.
         """
+        if "divergence" in body:
+            return grading.grade_agreement(body["divergence"]["agrees"]), None
         return self.grade_text(body["cell"]["task"], body["problem"], body["text"])
 
     def grade_text(self, task: str, problem: str, text: str, *, with_second: bool = True) -> tuple[Grade, Grade | None]:

@@ -17,6 +17,7 @@ CACHE_FIELDS = ("mean", "peak", "prefill_end", "state_bytes", "reads", "events",
 BYTE_FIELDS = ("mean_bytes", "peak_bytes")  # depends on how the engine rounds up allocations
 GRADE_FIELDS = ("answer", "grade", "score", "grade_second", "score_second")
 LOAD_DEPENDENT_GRADES = ("timeout", "error")  # grades that also occur on a busy machine
+NATS_TOLERANCE = 1000  # millionths of a nat, at a position: besides a hundredth of what is recorded
 TOKEN_CHARACTERS = 16  # characters: two lanes that part at one token may share the beginning of its text
 EXCERPT_CHARACTERS = 24  # characters shown of a text, from shortly before the position
 
@@ -68,10 +69,26 @@ def find_difference(recorded: Body, decoded: Body, *, compare_bytes: bool) -> Di
             return Difference(
                 f"cache.{name}", recorded_cache[name], decoded_cache.get(name), position, may_be_rounding=True
             )
+    if (difference := _divergence_difference(recorded, decoded, position)) is not None:
+        return difference
     if {recorded["grade"], decoded["grade"]}.isdisjoint(LOAD_DEPENDENT_GRADES):
         for name in GRADE_FIELDS:
             if name in recorded and recorded[name] != decoded.get(name):
                 return Difference(name, recorded[name], decoded.get(name), position, may_be_rounding=False)
+    return None
+
+
+def _divergence_difference(recorded: Body, decoded: Body, position: int) -> Difference | None:
+    """Return how a lane that follows the full cache differs from its record; both have one text, so that `position` is
+    its end.
+    """
+    before, now = recorded.get("divergence"), decoded.get("divergence")
+    if before is None or now is None:
+        return None if before is now else Difference("divergence", before, now, position, may_be_rounding=False)
+    if before["agrees"] != now["agrees"]:
+        return Difference("divergence.agrees", before["agrees"], now["agrees"], position, may_be_rounding=True)
+    if any(abs(a - b) > NATS_TOLERANCE + abs(a) // 100 for a, b in zip(before["nats"], now["nats"], strict=False)):
+        return Difference("divergence.nats", before["nats"], now["nats"], position, may_be_rounding=True)
     return None
 
 

@@ -56,6 +56,22 @@ def check_query(plan: Plan, unit: Unit) -> Violations:
                     )
 
 
+@declare_invariant("one text", "problem", "text", "tokens", "stop", "cell.seed")
+def check_text(plan: Plan, unit: Unit) -> Violations:
+    """Where an outcome is locked, all lanes of a problem and seed that ended well have the text of the full cache."""
+    for lanes in group_by_problem(unit) if plan.has_outcome else ():
+        leaders = {lane.cell.seed: lane for lane in lanes if lane.is_full and lane.body["state"] == "ok"}
+        for lane in lanes:
+            if lane.body["state"] != "ok" or (leader := leaders.get(lane.cell.seed)) is lane:
+                continue
+            if leader is None:
+                yield lane, "ended well, and the full cache that it follows did not"
+                continue
+            for name in ("text", "tokens", "stop"):
+                if (value := lane.body[name]) != leader.body[name]:
+                    yield lane, f"{name} is {value!r}, {leader.body[name]!r} in the full cache's lane"
+
+
 @declare_invariant("one prefill", "problem", "costs.prefill_seconds", "costs.attempt")
 def check_prefill_seconds(plan: Plan, unit: Unit) -> Violations:
     """All lanes of a problem that one attempt recorded have, by prompt, the seconds of one prefill."""
@@ -224,6 +240,7 @@ def _insert_lane(left: list[int], seconds: list[float], end: int, lane_seconds: 
 INVARIANTS = (
     check_prompts,
     check_query,
+    check_text,
     check_prefill_seconds,
     check_batch,
     check_joined,

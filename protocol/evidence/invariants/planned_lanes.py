@@ -101,7 +101,8 @@ class Plan(NamedTuple):
     """One phase of a study. lanes: how many decode at once, by model. has_batches, has_machines, has_grants:
     whether records say who decoded together, what ran them, and what each eviction step was granted: all but some of
     version 1 do.
-    think_only: whether evictions happen only while a lane thinks.
+    think_only: whether evictions happen only while a lane thinks. has_outcome: whether lanes that evict are fed the
+    full cache's text and say how they differ.
     """
 
     registration: str
@@ -118,6 +119,7 @@ class Plan(NamedTuple):
     is_sampled: bool
     device: str
     think_only: bool
+    has_outcome: bool
     vocabularies: Mapping[str, Vocabulary]
     full_share_slots: Mapping[tuple[str, str, str], int]  # slots, by model, task and share of the full cache's use
     full_cache_slots: Mapping[
@@ -220,6 +222,7 @@ def _derive_plan(content: Mapping[str, Any], digest: str, phase: str, winner: st
         is_sampled=Decimal(generation["temperature"]) > 0,
         device=generation.get("device", "cpu"),
         think_only=generation.get("think_only") is True,
+        has_outcome="outcome" in registered,
         vocabularies={},
         full_share_slots=dict(_full_share_slots(content)),
         full_cache_slots=dict(_full_cache_slots(content)),

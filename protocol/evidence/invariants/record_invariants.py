@@ -4,6 +4,9 @@ from protocol.evidence.invariants.invariant import declare_invariant
 from protocol.evidence.invariants.planned_lanes import Plan, budget_slots
 from protocol.evidence.invariants.recorded_lanes import Lane, SlotBounds
 from protocol.evidence.invariants.vocabulary import BOXED, THINK
+from protocol.formats.record_fields import format_agreement
+
+MAX_DIVERGENCE = 1_000_000_000  # millionths of a nat
 
 
 @declare_invariant("registration", "record", "registration", "phase")
@@ -121,6 +124,29 @@ def check_no_answer(plan: Plan, lane: Lane, slot_bounds: SlotBounds) -> str:
     return ""
 
 
+@declare_invariant("divergence", "record", "divergence.agrees", "divergence.nats", "score", "tokens", "stop")
+def check_divergence(plan: Plan, lane: Lane, slot_bounds: SlotBounds) -> str:
+    """Where an outcome is locked, and nowhere else, a lane that evicts and ended well says how it differs from the full
+    cache: at each of its `tokens`, and at the stop token if it ended with one. `score` is the share of positions at
+    which it agrees, and no position has more than 1000 nats.
+    """
+    body = lane.body
+    is_expected = plan.has_outcome and not lane.is_full and body["state"] == "ok"
+    if ("divergence" in body) != is_expected:
+        return f"divergence {'is missing' if is_expected else 'is there'} in the state {body['state']!r}"
+    if not is_expected:
+        return ""
+    agrees, nats = body["divergence"]["agrees"], body["divergence"]["nats"]
+    positions = body["tokens"] + (body["stop"] == "eos")
+    if not len(agrees) == len(nats) == positions:
+        return f"divergence has {len(agrees)} and {len(nats)} positions, its text {positions}"
+    if max(nats) > MAX_DIVERGENCE:
+        return f"divergence.nats has {max(nats)}, above {MAX_DIVERGENCE}"
+    if body.get("score") != (share := format_agreement(agrees)):
+        return f"score is {body.get('score')}, divergence.agrees gives {share}"
+    return ""
+
+
 @declare_invariant(
     "costs", "record", "costs.prefill_seconds", "costs.decode_seconds", "costs.lanes", "costs.device", "state"
 )
@@ -155,5 +181,6 @@ INVARIANTS = (
     check_text,
     check_thinking,
     check_no_answer,
+    check_divergence,
     check_costs,
 )

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from decimal import Decimal
 
 from protocol.evidence.invariants.invariant import Violations, declare_invariant
+from protocol.evidence.invariants.planned_lanes import FULL
 from protocol.evidence.invariants.recorded_lanes import VERSION_FIELDS, LaneSummary, Phase
 
 MIN_UNSURE = 30  # incorrect answers in which two seeds agree: more than chance or a very confident model gives
@@ -54,12 +55,14 @@ def check_attempts(phase: Phase) -> Violations:
 
 @declare_invariant("form", "study", "cache.granted", "trajectory", "grade_second")
 def check_form(phase: Phase) -> Violations:
-    """All records of a task have the fields of one version: grants, places in side files, second grades."""
-    tasks: dict[str, list[LaneSummary]] = defaultdict(list)
+    """All records of a task have the fields of one version: grants, places in side files, second grades. Where an
+    outcome is locked, so have the full cache's, and those of all others.
+    """
+    tasks: dict[tuple[str, bool], list[LaneSummary]] = defaultdict(list)
     for shard in phase.shards:
         for lane in shard:
             if lane.version_fields:
-                tasks[lane.key.task].append(lane)
+                tasks[lane.key.task, phase.plan.has_outcome and lane.key.budget == FULL].append(lane)
     for lanes in tasks.values():
         for index, name in enumerate(VERSION_FIELDS):
             without = [lane for lane in lanes if not lane.version_fields[index]]

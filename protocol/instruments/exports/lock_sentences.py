@@ -242,6 +242,15 @@ def outcomes(lock: Mapping[str, Any]) -> list[str]:
             f"answer is the score in the files of the harness, and nothing is graded again. "
             f"{outside_runs.describe_outside(lock).capitalize()}."
         ]
+    if "outcome" in _content(lock):
+        return [
+            "Primary outcome: the difference in agreement with the full cache, subject minus comparator, paired by "
+            "problem. Every arm is fed the text that the full cache says to a problem with a seed; its agreement is "
+            "the share of positions, the stop token among them, at which it would have said the same token with the "
+            "same noise. Where this document says accuracy of an arm that evicts, agreement is meant. The full cache's "
+            "answers are graded by the task, for the gate alone.",
+            "Beside it: the divergence of the next token in nats, by position.",
+        ]
     return [
         "Primary outcome: the difference in accuracy, the share of held-out problems answered correctly, "
         "subject minus comparator, paired by problem. A locked grader compares each answer with the known "

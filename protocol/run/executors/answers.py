@@ -61,7 +61,10 @@ class AnswerKeeper:
         """Return the result of a job whose prompts were rendered here, with the grades of its texts."""
         name = self._tasks[job.task].grader
         for (_, problem), (body, _) in result.records.items():
-            if body["state"] == "ok":
+            if body["state"] == "ok" and "divergence" in body:
+                agreement = grading.grade_agreement(body["divergence"]["agrees"])
+                body |= {"answer": None, "grade": agreement.status, "grade_reason": "", "score": agreement.score}
+            elif body["state"] == "ok":
                 gold = self._golds[job.model, job.task, problem]
                 body |= grade_fields(gold, body["text"], self._grader(name), grading.second_grader(name))
         for problem in job.problems:

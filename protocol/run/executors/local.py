@@ -17,8 +17,10 @@ from protocol import engine
 from protocol.engine.max_concurrent import max_concurrent_for
 from protocol.evidence import records
 from protocol.formats import canonical
+from protocol.formats.vocabulary import FULL
 from protocol.layers.layer_kinds import evictable
 from protocol.models.load import LoadedModel, load, tokenizer
+from protocol.plan.design import Design
 from protocol.plan.generation import Generation
 from protocol.plan.grid import Cell, budget_of, policy_of
 from protocol.run.executors import Execute, Job, JobPrompts, JobResult, JobUpdate, Loading, RenderedPrompt, own_code
@@ -112,7 +114,8 @@ def make_decoder(
         model, start = get_model(job.model), perf_counter()
         task, groups = task_settings[job.task], list[PromptGroup]()
         lane_records: dict[tuple[Cell, str], tuple[dict[str, Any], dict[str, Any]]] = {}
-        cells_of = _group_by_extra_prompt(job.cells, extra_prompts)
+        leaders = _missing_leaders(protocol, job.cells) if protocol.outcome else ()
+        cells_of = _group_by_extra_prompt((*job.cells, *leaders), extra_prompts)
         for rendered in job_prompts.prompts:
             cells, prompt = cells_of[rendered.extra_prompt], engine.Prompt(rendered.context, rendered.query)
             forked_lanes = (
@@ -135,8 +138,9 @@ def make_decoder(
             request = engine.Request(rendered.problem, prompt, tuple(forked_lanes))
             if reason := protocol.exclusion_reason(len(prompt.context)):
                 for cell, lane in zip(cells, request.lanes, strict=True):
-                    body = _prompt_fields(rendered, cell, lane) | _unanswered_fields("excluded", reason)
-                    lane_records[cell, rendered.problem] = (body, {})
+                    if cell not in leaders:
+                        body = _prompt_fields(rendered, cell, lane) | _unanswered_fields("excluded", reason)
+                        lane_records[cell, rendered.problem] = (body, {})
             else:
                 groups.append(PromptGroup(rendered, cells, request))
         if not groups:
@@ -145,7 +149,9 @@ def make_decoder(
         marks = model.answer_marks if protocol.generation.think_only else None
         all_lanes = sum(len(request.lanes) for request in requests)
         at_once = lanes.get(job.model) or protocol.generation.lanes_per_batch or all_lanes
-        if job.model not in lanes and protocol.generation.is_batch_invariant:
+        if protocol.outcome:  # a lane is fed a token as soon as the full cache says it
+            at_once = all_lanes
+        elif job.model not in lanes and protocol.generation.is_batch_invariant:
             fit = max_concurrent_for(model.network, requests, task.max_new_tokens, marks=marks or ())
             at_once = min(at_once, max(1, fit // (protocol.generation.workers or 1)))
         with confine_job(job, model.network) as check:
@@ -161,6 +167,7 @@ def make_decoder(
                 marks=marks or (),
                 attention=protocol.generation.attention,
                 kernel=protocol.generation.kernel,
+                follows_full=protocol.outcome is not None,
                 report=lambda progress: check() or report(progress),
             )
         outcomes = {
@@ -227,6 +234,13 @@ def _prompt_fields(rendered: RenderedPrompt, cell: Cell, lane: engine.Lane) -> d
     }
 
 
+def _missing_leaders(design: Design, cells: Sequence[Cell]) -> tuple[Cell, ...]:
+    """Return the cells of the full cache that these cells follow and that are not among them."""
+    (full,) = (arm.name for arm in design.arms if design.never_evicts(arm.name))
+    leaders = dict.fromkeys(Cell(cell.model, cell.task, FULL, full, cell.seed) for cell in cells)
+    return tuple(leader for leader in leaders if leader not in cells)
+
+
 def _group_by_extra_prompt(cells: Sequence[Cell], extra_prompts: Mapping[str, str]) -> dict[str, tuple[Cell, ...]]:
     """Group the cells by their extra prompt, in order."""
     groups: dict[str, tuple[Cell, ...]] = {}
@@ -269,6 +283,7 @@ def _outcome_fields(
         "tokens": len(outcome.token_ids),
         **({} if marks is None else {"thought": next(mark_positions, None)}),
         "stop": outcome.stop,
+        **({"divergence": _divergence_fields(outcome.divergences)} if outcome.divergences else {}),
         "cache": {
             "mean": _format_ratio(sum(slots), len(slots) * heads),
             "peak": _format_ratio(max(slots), heads),
@@ -281,6 +296,13 @@ def _outcome_fields(
             "events": [list(event) for event in outcome.events],
             "granted": list(outcome.granted),
         },
+    }
+
+
+def _divergence_fields(divergences: Sequence[engine.Divergence]) -> dict[str, Any]:
+    return {
+        "agrees": "".join(str(int(position.agrees)) for position in divergences),
+        "nats": [round(1_000_000 * position.nats) for position in divergences],
     }
 
 
