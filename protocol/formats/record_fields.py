@@ -80,9 +80,7 @@ _DIVERGENCE = Table(
             "1 where the lane would have said the token of the full cache, whose text it was fed, with the same noise; "
             "the last one is of the stop token, if there is one.",
         ),
-        "nats": Field(
-            ListOf(Integer(), 1), "KL(full cache || lane) there, at temperature 1, in millionths of a nat."
-        ),
+        "nats": Field(ListOf(Integer(), 1), "KL(full cache || lane) there, at temperature 1, in millionths of a nat."),
     }
 )
 

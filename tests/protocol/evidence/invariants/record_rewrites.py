@@ -295,7 +295,35 @@ def ended_elsewhere(body):
 
 
 # The rewrite, and every relation that it breaks: the first is the one that is meant.
+def of_agreement(change):
+    """Change a lane of an arm that was fed the full cache's text, of some length."""
+
+    def rewrite(made):
+        made.__dict__.update(copy.deepcopy(vars(made.others["agreeing"])))
+        change(made.lane("a", "6", short))
+
+    return rewrite
+
+
+def one_more_agrees(body):
+    digits = body["divergence"]["agrees"]
+    body["divergence"]["agrees"] = digits.replace("0", "1", 1) if "0" in digits else digits.replace("1", "0", 1)
+
+
+def without_its_last_place(body):
+    divergence = body["divergence"]
+    divergence["agrees"], divergence["nats"] = divergence["agrees"][:-1], divergence["nats"][:-1]
+
+
 BREAKS = [
+    (of_agreement(one_more_agrees), ["divergence"]),
+    (of_agreement(without_its_last_place), ["divergence"]),
+    (of_agreement(lambda body: body["divergence"]["nats"].append(0)), ["divergence"]),
+    (of_agreement(lambda body: body["divergence"]["nats"].__setitem__(0, 10**9 + 1)), ["divergence"]),
+    (of_agreement(lambda body: body.pop("divergence")), ["divergence"]),
+    (of_agreement(lambda body: body.update(score="0.123456")), ["divergence"]),
+    (of_agreement(lambda body: body.update(text=body["text"][:-1] + "9")), ["one text"]),
+    (in_body("divergence", {"agrees": "1", "nats": [0]}, "a", "6"), ["divergence"]),
     (in_body("registration", "8" * 64), ["registration"]),
     (in_body("phase", "probe"), ["registration"]),
     (in_body("slots", 9), ["budget"]),

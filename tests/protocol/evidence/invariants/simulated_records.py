@@ -37,9 +37,11 @@ def lock(
     whenever=False,
     asked=None,
     sizes=None,
+    agreement=False,
 ):
     """What a lock says of lanes. Two arms evict, `a` and `b`, the second of which a probe runs again. asked:
-    what arms say beside the problem. sizes: what slots of the arms take, where it says that.
+    what arms say beside the problem. sizes: what slots of the arms take, where it says that. agreement: whether
+    they are fed the full cache's text.
     """
     generation = {"temperature": temperature, "problems_per_batch": together, "dtype": "float32"}
     if thinking:
@@ -47,6 +49,8 @@ def lock(
     plain = promise("prefill" if not interval else "slack" if slack else "interval", interval=interval or None)
     task = {"name": "t", "query": "outside" if outside else "inside", "max_new_tokens": most}
     content = {"generation": generation, "tasks": [task], "arms": {}, "decision": {"against": ["b"]}}
+    if agreement:
+        content["outcome"] = {"kind": "agreement"}
     if longest:
         content["exclude"] = {"prompt_tokens_above": longest}
     cells = [("full", "full", seed) for seed in seeds]
@@ -112,6 +116,7 @@ class Lane:
         self.thought = draw.choice([*places, *places[1:3], *places[-1:]]) if self.thinking else None
         self.step = 0
         self.level = self.prompt_tokens  # of each head
+        self.divergence = None
         self.events, self.held, self.allocated, self.state = [], [], [], 0
 
     def evict(self, step):
@@ -183,6 +188,8 @@ def run(content, phase="confirm", seed=0, fails=0.0, fewest=0):
         unit = ids[at : at + together]
         tokens = {problem: (draw.randrange(8, 20), draw.randrange(1, 4) * outside) for problem in unit}
         made = [Lane(content, problem, cell, tokens[problem], fewest, draw) for problem in unit for cell in cells]
+        if "outcome" in registered:
+            follow(made, draw)
         limit = registered.get("exclude", {}).get("prompt_tokens_above", 1000)
         excluded = {problem for problem in unit if tokens[problem][0] > limit}
         asked = [lane for lane in made if lane.problem not in excluded]
@@ -214,6 +221,18 @@ def run(content, phase="confirm", seed=0, fails=0.0, fewest=0):
                     costs["decode_seconds"] = f"{(lane.left - lane.joined) / 100:.3f}"
             lines.append({"body": body, "costs": costs, "sha256": "", "chain": ""})
     return lines, sides
+
+
+def follow(lanes, draw):
+    """Give every lane of an arm that evicts the text of the full cache, and what it would have said at each place."""
+    full = {(lane.problem, lane.seed): lane for lane in lanes if lane.arm == "full"}
+    for lane in lanes:
+        if (leader := full[lane.problem, lane.seed]) is lane:
+            continue
+        lane.tokens, lane.stop, lane.thought = leader.tokens, leader.stop, leader.thought
+        places = lane.tokens + (lane.stop == "eos")
+        digits, nats = [draw.choice("011") for _ in range(places)], [draw.randrange(10**6) for _ in range(places)]
+        lane.divergence = {"agrees": "".join(digits), "nats": nats}
 
 
 def in_turn(lanes):
@@ -275,6 +294,14 @@ def nothing(state, reason):
     return {"state": state, "reason": reason, "text": "", "tokens": 0, "grade_reason": "", **none}
 
 
+def graded(divergence):
+    if divergence is None:
+        return {"grade": "no answer", "grade_reason": "the text has no number"}
+    agrees = [int(digit) for digit in divergence["agrees"]]
+    score = f"{round(sum(agrees) / len(agrees), 6):.6f}"
+    return {"grade": "scored", "grade_reason": "", "score": score, "divergence": divergence}
+
+
 def answered(lane, trajectory):
     held, allocated, said = lane.held, lane.allocated, range(1, lane.tokens + 1)
     return {
@@ -285,8 +312,7 @@ def answered(lane, trajectory):
         **({"thought": lane.thought} if lane.thinking else {}),
         "stop": lane.stop,
         "answer": None,
-        "grade": "no answer",
-        "grade_reason": "the text has no number",
+        **graded(lane.divergence),
         "trajectory": trajectory,
         "cache": {
             "mean": f"{round(sum(held) / len(held) / HEADS, 6):.6f}",

@@ -73,6 +73,7 @@ def studies_made():
         "failing": Made(simulated_records.lock(), seed=2, fails=0.2),
         "measured": Made(simulated_records.lock(budgets=("6", "0.4 of full")), "probe", seed=2),
         "thinking": Made(simulated_records.lock(thinking=True), seed=2, fewest=12),
+        "agreeing": Made(simulated_records.lock(agreement=True), seed=2),
         "many": Made(simulated_records.lock(problems=40, together=10, budgets=("6",)), seed=1, fewest=1),
     }
 
@@ -111,6 +112,18 @@ def test_an_honest_study_whose_arms_ask_something_breaks_no_relation(tmp_path, a
     made = Made(content, phase, seed=5)
     assert len({line["body"]["prompt"] for line in made.lines}) == 5 * len({"", *asked.values()})
     assert made.broken(tmp_path) == set()
+
+
+@pytest.mark.parametrize("count", [1000, 17, 43])
+@pytest.mark.parametrize("outside", [True, False])
+def test_an_honest_study_of_agreement_breaks_no_relation(tmp_path, outside, count):
+    """Also one that was interrupted; the same records have too much where no outcome is locked."""
+    content = simulated_records.lock(agreement=True, outside=outside, thinking=outside, longest=17)
+    made = Made(content, seed=5)
+    del made.lines[count:]
+    assert made.broken(tmp_path / "of agreement") == set()
+    del made.content["protocol"]["content"]["outcome"]
+    assert made.broken(tmp_path / "of none") >= {"divergence"}
 
 
 def test_lanes_that_are_asked_something_else_than_the_lock_says_are_named(tmp_path):
