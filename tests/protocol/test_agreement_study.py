@@ -1,32 +1,122 @@
-"""A study whose outcome is agreement with the full cache, from its registration to its audit."""
+"""A study whose outcome is agreement with the full cache, from its registration to its audit and report."""
 
 import json
+from collections import defaultdict
 
 import pytest
 import studies
+
+from analysis.judge import judge
+from figures.plots.divergence import read_divergences
+from protocol.run import lane_comparison
 
 pytestmark = pytest.mark.usefixtures("same_environment")
 
 AGREEMENT = {
     **studies.ONE_TASK,
     "[generation]": '[outcome]\nkind = "agreement"\n[generation]',
-    "threads = 1": 'threads = 1\nkernel = "native"\ninterval = 8\nproblems_per_batch = 2',
+    'random = { policy = "random" }': 'random = { policy = "random", set = { state = "q8_0" } }',
+    'memory = "slots"': 'memory = "bytes"',
+    "budgets = [0.8]": 'budgets = ["bytes of 150"]',
+    "threads = 1": "threads = 1\ninterval = 8\nproblems_per_batch = 2\nlanes_per_batch = 10",
     'method = "sign-flip"\ndraws = 10000\nseed = 7': 'method = "betting"',
 }
 
 
-def test_a_study_of_agreement_is_registered_confirmed_and_audited(tmp_path, wide_model):
+def test_a_study_of_agreement_is_registered_confirmed_audited_and_drawn(tmp_path, wide_model):
     folder = studies.write(tmp_path / "registrations" / "agreement", wide_model, AGREEMENT)
     done = studies.here("register", folder)
     assert done.returncode == 0, done.stderr
-    print(done.stdout)
+    locked = studies.content(folder / "lock.json")
+    assert locked["checks"]["scored"] == ["needle-256"]
+    assert locked["chance"] == {}  # nobody knows what agreement a guess has
     confirmed = studies.here("confirm", folder)
-    print(confirmed.stdout[-3000:])
     assert confirmed.returncode in (10, 11, 12), confirmed.stderr
     bodies = [json.loads(line)["body"] for line in studies.shard_text(folder).splitlines()]
-    for body in bodies[:8]:
-        print(body)
-    audited = studies.here("audit", folder)
-    print(audited.stdout)
+    full = {body["problem"]: body for body in bodies if body["cell"]["arm"] == "full"}
+    agreement = defaultdict(list)
+    for body in bodies:
+        if body["cell"]["arm"] == "full":  # graded as ever
+            assert body["grade"] in ("correct", "wrong", "no answer")
+            assert "divergence" not in body
+            continue
+        assert (body["text"], body["stop"]) == (full[body["problem"]]["text"], full[body["problem"]]["stop"])
+        digits = body["divergence"]["agrees"]
+        assert len(digits) == len(body["divergence"]["nats"]) == body["tokens"] + (body["stop"] == "eos")
+        assert body["score"] == f"{sum(map(int, digits)) / len(digits):.6f}"
+        agreement[body["cell"]["arm"]].append(float(body["score"]))
+    judged = judge(folder)
+    for row in judged["arms"]:
+        expected = agreement.get(row["arm"], [1.0])  # the full cache agrees with itself, whatever it answers
+        assert float(row["accuracy"]) == pytest.approx(sum(expected) / len(expected), abs=1e-6)
+    (gate,) = judged["gate"]["places"]
+    assert gate["correct"] == sum(body["grade"] == "correct" for body in full.values())
+    assert "AGREEMENT" in [qualifier["word"] for qualifier in judged["qualifiers"]]
+    assert {row["scored"] for row in judged["contrasts"]} == {"agreement"}
+    assert any(sentence.startswith("That more answers are right, or") for sentence in judged["does_not_prove"])
+    for entry in read_divergences(folder, locked):
+        lanes = [body["divergence"] for body in bodies if body["cell"]["arm"] == entry.arm]
+        first = [divergence["nats"][0] / 1e6 for divergence in lanes]
+        assert entry.positions[0] in (1, 1.5)  # bins of one or two positions, of 24
+        if entry.positions[0] == 1:
+            assert entry.nats[0] == pytest.approx(sum(first) / len(first))
+    audited = studies.here("audit", folder, "--replay", "4")
     assert audited.returncode == 0, audited.stdout + audited.stderr
-    assert 0
+    assert "4 of 4 lanes drawn" in " ".join(audited.stdout.split())
+    assert studies.here("regrade", folder).stdout.startswith("0 of 48 lanes grade otherwise")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "says"),
+    [
+        (
+            'rule = "superior"\n',
+            'rule = "non_inferior"\nmargin = 0.05\n',
+            "decision.rule: non_inferior is about accuracy",
+        ),
+        ("lanes_per_batch = 10", "lanes_per_batch = 9", "all 10 lanes of a batch decode at once; write 10 or more"),
+        ("\nlanes_per_batch = 10", "", "all 10 lanes of a batch decode at once; write 10 or more"),
+        ('kind = "agreement"', 'kind = "agreeing"', "outcome.kind: unknown value 'agreeing'"),
+        ('{ policy = "streaming" }', '{ policy = "state_ask" }', "asks more than the full cache"),
+        (
+            "[outcome]",
+            '[claims]\nsure = { arm = "random", parent = "full", says = "worse" }\n[outcome]',
+            "the full cache agrees with itself",
+        ),
+        (
+            "[outcome]",
+            '[claims]\nsame = { arm = "random", says = "same", margin = 0.1 }\n[outcome]',
+            "a margin of agreement is not known",
+        ),
+    ],
+)
+def test_what_no_study_of_agreement_can_be_is_refused_in_one_line(tmp_path, wide_model, old, new, says):
+    folder = studies.write(tmp_path / "registrations" / "refused", wide_model, AGREEMENT)
+    text = (folder / "protocol.toml").read_text()
+    assert old in text
+    text = text.replace(old, new)
+    if "margin" in new and "rule" in new:
+        text = text.replace("at_least = 1\n", "")
+    (folder / "protocol.toml").write_text(text)
+    refused = studies.here("register", folder)
+    assert refused.returncode == 2, refused.stdout
+    assert says in refused.stderr
+    assert "Traceback" not in refused.stderr
+    assert sorted(path.name for path in folder.iterdir()) == ["protocol.toml"]
+
+
+def test_a_replay_says_what_rounding_may_move_and_what_it_may_not():
+    body = {"prompt": "", "prompt_tokens": 9, "slots": 4, "state": "ok", "text": "a b", "tokens": 2, "stop": "length"}
+    body |= {"cache": None, "grade": "scored", "score": "1.000000", "divergence": {"agrees": "11", "nats": [0, 90_000]}}
+
+    def moved(**fields):
+        other = {**body, **fields}
+        return lane_comparison.find_difference(body, other, compare_bytes=True)
+
+    assert moved() is None
+    assert moved(divergence={"agrees": "11", "nats": [999, 90_900]}) is None
+    assert moved(divergence={"agrees": "11", "nats": [1001, 90_000]}).may_be_rounding
+    flipped = moved(divergence={"agrees": "10", "nats": [0, 90_000]}, score="0.500000")
+    assert (flipped.field, flipped.may_be_rounding, flipped.position) == ("divergence.agrees", True, 3)
+    assert not moved(score="0.500000").may_be_rounding
+    assert not moved(divergence=None).may_be_rounding
