@@ -121,6 +121,7 @@ class Outcome(NamedTuple):
 
     reads: slots that some query read, over all forward passes of new tokens, layers of full attention and KV heads, and
     one for the bounds of each page; None where each pass read all slots that the lane held.
+
     divergences: of a lane that follows another, one for each new token and one for the stop token, if there is one.
     """
 

@@ -18,7 +18,6 @@ from protocol.formats.refusals import BadInput
 from protocol.formats.registry import load_attribute
 from protocol.formats.suggestions import unknown_message
 from protocol.formats.vocabulary import FULL, LATE_CITED
-from protocol.plan import outcome
 from protocol.plan.decision import Decision
 from protocol.plan.design import Design
 from protocol.plan.gate import GateException
@@ -53,7 +52,8 @@ def faults(design: Design, evicts: Evicts) -> Iterator[str]:
     for instrument in INSTRUMENTS:
         if (table := design.instruments.get(instrument.name)) is not None:
             yield from load_attribute(instrument.faults)(table, design, _evicting_arms(design, evicts))
-    yield from outcome.list_faults(design, evicts)
+    if design.outcome is not None:
+        yield from load_attribute("protocol.plan.outcome_faults:list_faults")(design, evicts)
     yield from _rule(design)
     yield from _looks(design)
 

@@ -34,7 +34,6 @@ from protocol.plan.field_kinds import (
 )
 from protocol.plan.gate import Gate
 from protocol.plan.generation import Generation
-from protocol.plan.outcome import Outcome
 from protocol.plan.policy_name import POLICY
 from protocol.plan.task import TASK, Task
 
@@ -181,6 +180,20 @@ class Witness:
         str | None,
         Field(ADDRESS, "Whose login says so.", "https://github.com/login/oauth", only_if=("kind", ("sigstore",))),
     ] = None
+
+
+class Outcome(NamedTuple):
+    """What arms are compared by, where it is not what their answers are worth."""
+
+    kind: Annotated[
+        str,
+        Field(
+            Choice("agreement", noun="value"),
+            "With the full cache: the share of positions of its text at which an arm that is fed this text, and evicts "
+            "as ever, would have said the same token. The full cache is graded, for the gate.",
+            "agreement",
+        ),
+    ]
 
 
 @dataclass(frozen=True)

@@ -1,43 +1,18 @@
-"""The table [outcome] of protocol.toml: what an arm is compared by, where it is not whether its answers are right.
-
-With "agreement" every lane that evicts is fed the text that the full cache says to the same problem with the same
-seed, and evicts as ever; its score is the share of positions at which it would have said the same token. The lanes of
-the full cache are graded as ever, which is what the gate is about.
-"""
+"""Faults of a design whose arms are compared by agreement with the full cache: docs/decisions/77-agreement.md."""
 
 import math
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Annotated, NamedTuple
 
-from protocol.formats.fields import Choice, Field
-
-if TYPE_CHECKING:
-    from protocol.plan.design import Design
+from protocol.plan.design import Design
 
 SUPERIOR = "superior"  # the only rule without a margin or a level of accuracy
 
 
-class Outcome(NamedTuple):
-    """What arms are compared by."""
-
-    kind: Annotated[
-        str,
-        Field(
-            Choice("agreement", noun="value"),
-            '"agreement": with the full cache, on its text: the share of positions at which an arm that is fed this '
-            "text would have said the same token (docs/decisions/77-agreement.md).",
-            "agreement",
-        ),
-    ]
-
-
-def list_faults(design: "Design", evicts: Callable[[str], bool]) -> Iterator[str]:
+def list_faults(design: Design, evicts: Callable[[str], bool]) -> Iterator[str]:
     """Yield what a design with an outcome of its own may not have; needs no torch.
 
     evicts: whether the policy of the named arm ever evicts.
     """
-    if design.outcome is None:
-        return
     full_arms = [arm.name for arm in design.arms if not evicts(arm.name)]
     if design.decision.rule != SUPERIOR:
         yield (
@@ -60,7 +35,7 @@ def list_faults(design: "Design", evicts: Callable[[str], bool]) -> Iterator[str
     yield from _lanes_faults(design, full_arms)
 
 
-def _lanes_faults(design: "Design", full_arms: list[str]) -> Iterator[str]:
+def _lanes_faults(design: Design, full_arms: list[str]) -> Iterator[str]:
     """Yield where a batch has fewer places than lanes: an arm is fed a token as soon as the full cache says it."""
     generation = design.generation
     if generation.is_batch_invariant:
