@@ -35,8 +35,8 @@ from protocol.engine.storage_formats import StorageFormat
 
 class Batch(EvictingBatch):
     """The rows and their slots. `on_done` is called for every lane that leaves. native: the network, packed for the
-    native kernel; None for its own forward. follows_full: lanes that evict are fed the tokens of the lane of their
-    problem and seed that never does, and joins with them.
+    native kernel; None for its own forward. follows_full: lanes are fed the tokens of the lane of the full
+    cache of their problem and seed, which joins with them.
     """
 
     def __init__(
@@ -114,9 +114,9 @@ class Batch(EvictingBatch):
                     pool.fill(index, layer, coded, mask, fork.counts[layer], hidden[layer])
             spans.append((pool, indices.start, indices.stop))
         rows = [row for pool, first, last in spans for row in pool.members[first:last]]
-        leaders = {row.lane.seed: row for row in rows if self.follows_full and not row.lane.policy.evicts}
+        leaders = {row.lane.seed: row for row in rows if self.follows_full and row.lane.policy.is_full}
         for row in rows:
-            row.leader = leaders.get(row.lane.seed) if row.lane.policy.evicts else None
+            row.leader = None if row.lane.policy.is_full else leaders.get(row.lane.seed)
         self.regroup_recent_queries()
         self.record_usage(rows)
         sources = {fork.number: fork.lane_prefill or forked for fork in forks}

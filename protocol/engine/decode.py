@@ -90,7 +90,7 @@ def run(
     context, fail their lanes at every policy and temperature. `report` receives the progress before every
     prompt, after the last prompt that was admitted, and after every step.
 
-    follows_full: a lane that evicts is fed the tokens of the lane of its request and seed that never does, and its
+    follows_full: a lane is fed the tokens of the lane of the full cache of its request and seed, and its
     `divergences` say how its own choices differ. All lanes decode at once then.
 
     Raises BadInput for no requests, an empty context, no lanes, a count below one, a negative temperature or
@@ -228,9 +228,9 @@ def check_requests(
 
 
 def refuse_without_leader(requests: Sequence[Request]) -> None:
-    """Raise BadInput for a lane whose request has no lane of its seed that never evicts."""
+    """Raise BadInput for a lane whose request has no lane of the full cache with its seed."""
     for request in requests:
-        seeds = {lane.seed for lane in request.lanes if not lane.policy.evicts}
+        seeds = {lane.seed for lane in request.lanes if lane.policy.is_full}
         for lane in request.lanes:
             if lane.seed not in seeds:
                 raise BadInput(f"lane {lane.key}: follows the full cache, and {request.problem} has no such lane")

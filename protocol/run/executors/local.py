@@ -236,7 +236,7 @@ def _prompt_fields(rendered: RenderedPrompt, cell: Cell, lane: engine.Lane) -> d
 
 def _missing_leaders(design: Design, cells: Sequence[Cell]) -> tuple[Cell, ...]:
     """Return the cells of the full cache that these cells follow and that are not among them."""
-    (full,) = (arm.name for arm in design.arms if design.never_evicts(arm.name))
+    (full,) = (arm.name for arm in design.arms if design.is_full(arm.name))
     leaders = dict.fromkeys(Cell(cell.model, cell.task, FULL, full, cell.seed) for cell in cells)
     return tuple(leader for leader in leaders if leader not in cells)
 
