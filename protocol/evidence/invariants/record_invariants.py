@@ -125,8 +125,8 @@ def check_no_answer(plan: Plan, lane: Lane, slot_bounds: SlotBounds) -> str:
 @declare_invariant("divergence", "record", "divergence.agrees", "divergence.nats", "score", "tokens", "stop")
 def check_divergence(plan: Plan, lane: Lane, slot_bounds: SlotBounds) -> str:
     """Where an outcome is locked, and nowhere else, a lane of another arm that ended well says how it differs from the
-    full cache: at each of its `tokens`, and at the stop token if it ended with one. `score` is the share of positions at
-    which it agrees, and no position has more than 1000 nats.
+    full cache: at each of its `tokens`, and at the stop token if it ended with one. `score` is the share of positions
+    at which it agrees, and no position has more than 1000 nats.
     """
     if not plan.has_outcome:
         return "divergence is there, and no outcome is locked" if "divergence" in lane.body else ""
