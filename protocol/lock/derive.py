@@ -55,7 +55,7 @@ def derive_lock(design: Design, promises: Promises, inputs: Mapping[str, Any]) -
         "chance": {} if judging == 1 or design.outcome else _chances(design),
         "ledger": ledger.head_of([]),
         "protocol": {"sha256": inputs["protocol"]["sha256"], "content": design.content()},
-        "grid": [list(cell) for cell in grid.cells(design, full_caches(design, promises, inputs["policies"]))],
+        "grid": [list(cell) for cell in grid.cells(design, full_caches(design, promises, inputs.get("policies", {})))],
         "items": items,
         **(_decoding_fields(design, promises, inputs) if design.decodes else NOT_DECODED),
         "rule": {"name": decision.rule, "source": rule, "sha256": inputs["sources"].get(rule)},

@@ -85,8 +85,8 @@ class OutsideDesign(Design):
     def decodes(self) -> bool:
         return False
 
-    def never_evicts(self, name: str) -> bool:
-        return False  # what an arm evicts is not known
+    def is_full(self, name: str) -> bool:
+        return False  # no cache is known
 
     def promises(self) -> dict[str, dict[str, Any]]:
         return {}
