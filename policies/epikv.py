@@ -125,18 +125,6 @@ def standardise(values: Tensor) -> Tensor:
     return centred / (centred.square().mean(-1, keepdim=True).sqrt() + EPSILON)
 
 
-def epiphany(hidden: Tensor, band_a: int | tuple[int, ...], band_b: int | tuple[int, ...], window: int = 64) -> Tensor:
-    """hidden [layer, t, width] -> [t] float64, z_A - z_B (section 3.2): the mean of `rolling_z` over the
-    changes in the layers of band A minus that over band B. A reference formula; the policies call its parts.
-    """
-    refuse_window(window)
-    bands = [[band] if isinstance(band, int) else list(band) for band in (band_a, band_b)]
-    for band in bands:
-        HiddenChange(tuple(band), None).layers_in(len(hidden))  # raises for an invalid band
-    high, low = (rolling_z(changes(hidden[band]), window).mean(0) for band in bands)
-    return high - low
-
-
 def score_parts(values: Tensor, prompt: int, score: Callable[[Tensor], Tensor]) -> Tensor:
     """values [..., t] -> [..., t]: apply `score` separately to the tokens of the prompt and of the answer."""
     return torch.cat([score(values[..., :prompt]), score(values[..., prompt:])], -1)

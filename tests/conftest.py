@@ -12,13 +12,12 @@ import os
 import re
 import shutil
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import nullcontext, suppress
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 import pytest
 import studies
-from _pytest.pathlib import import_path
 
 import splits
 from protocol.formats import progress_display
@@ -44,17 +43,6 @@ def texts():
         for item in splits.load(name).dev:
             problem = tasks.get(name).build(item, lambda text: len(text.split()))
             yield f"user\n{problem.context}\n{problem.question}\nassistant\n{problem.prefix}"
-
-
-def pytest_collectstart(collector: pytest.Collector) -> None:
-    """The second worker imports the files from the last to the first: the two meet in the middle, and each reads the
-    bytecode that the other has written. Where there is none yet, compiling is two thirds of a collection.
-    """
-    whole = isinstance(collector, pytest.Session) and collector.config.args == collector.config.getini("testpaths")
-    if whole and os.environ.get("PYTEST_XDIST_WORKER") == "gw1":
-        for file in sorted((studies.ROOT / "tests").rglob("test_*.py"), reverse=True):
-            with suppress(Exception, pytest.skip.Exception):  # the collection says it
-                import_path(file, root=studies.ROOT, consider_namespace_packages=False)
 
 
 def pytest_collection_finish() -> None:

@@ -10,13 +10,12 @@ from policies.epikv import (
     BandDifference,
     changes,
     channel_variance,
-    epiphany,
     lag_relative,
     rolling_mean,
     rolling_z,
     standardise,
 )
-from policies.signals import Trace
+from policies.signals import HiddenChange, Trace
 
 # Changes in two layers, a window of 4; every number below is from a sheet of paper.
 G_10 = torch.tensor([1.0, 1.2, 0.9, 3.0, 1.1, 1.0], dtype=torch.float64)
@@ -67,22 +66,15 @@ def test_changes_by_hand():
     assert changes(hidden.bfloat16()).dtype == torch.float32
 
 
-def test_bands_are_means_of_their_layers():
-    """One token after a still one: z is the sign of its change, less what EPSILON takes."""
-    still, near = torch.zeros(2, 1), torch.tensor([[0.0], [1.0]])
-    hidden = torch.stack([near, still, near, near, still])
-    assert epiphany(hidden, (0, 1), (2, 3, 4)).tolist() == pytest.approx([0, 1 / 2 - 2 / 3], abs=1e-5)
-    assert epiphany(hidden, 0, 1).tolist() == pytest.approx([0, 1], abs=1e-5)
-    assert torch.equal(epiphany(hidden, 0, 1), epiphany(hidden, (0,), (1,)))
-
-
-@pytest.mark.parametrize("bands", [((), 0), (0, ()), (0, 3), (-1, 0)])
-def test_a_band_without_layers_or_of_layers_that_are_not_there_is_refused(bands):
-    hidden = torch.zeros(3, 4, 2)
+@pytest.mark.parametrize("band", [(), (3,), (-1,)])
+def test_a_band_without_layers_or_of_layers_that_are_not_there_is_refused(band):
     with pytest.raises(ValueError, match=r"layers must be one or more numbers|reads the output of layer 3"):
-        epiphany(hidden, *bands)
+        HiddenChange(band, None).layers_in(3)
+
+
+def test_a_window_of_no_token_is_refused():
     with pytest.raises(ValueError, match="window must be 1 token or more, not 0"):
-        epiphany(hidden, 0, 1, window=0)
+        BandDifference(window=0)
 
 
 class AsGiven(BandDifference):
@@ -112,9 +104,9 @@ def test_rolling_statistics_are_those_of_a_plain_loop(window, t):
 
 def test_what_comes_later_changes_no_score_to_the_last_bit():
     hidden = torch.randn(2, 150, 5, generator=torch.Generator().manual_seed(2))
-    whole = epiphany(hidden, 0, 1)
+    whole = rolling_z(changes(hidden), 64)
     for t in (1, 64, 65, 149):
-        assert torch.equal(epiphany(hidden[:, :t], 0, 1), whole[:t])
+        assert torch.equal(rolling_z(changes(hidden[:, :t]), 64), whole[:, :t])
 
 
 def test_a_trend_that_the_mean_follows_leaves_z():

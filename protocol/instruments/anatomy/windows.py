@@ -74,13 +74,6 @@ def count_flips(tokens: int, window_rows: Sequence[Window]) -> list[int | None]:
     return counts
 
 
-def needed_labels(tokens: int, window_rows: Sequence[Window]) -> list[int | None]:
-    """Return the labels by position: 1 if some window that covers it is not graded correct, as the control
-    is; 0 if all are; None if none covers it.
-    """
-    return [None if count is None else int(count > 0) for count in count_flips(tokens, window_rows)]
-
-
 def oracle_priorities(tokens: int, window_rows: Sequence[Window], budget: int) -> tuple[float, ...]:
     """Return the priorities of the oracle for the tokens of an eviction: tokens with the most flips first;
     then those without any window, which are assumed to be needed as in appendix C; then the latest, as among

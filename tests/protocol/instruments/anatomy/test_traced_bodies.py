@@ -16,7 +16,7 @@ from protocol.formats import files
 from protocol.instruments.anatomy import fields
 from protocol.instruments.anatomy.run import trace_record
 from protocol.instruments.anatomy.run.arm_probes import Arm
-from protocol.instruments.anatomy.windows import needed_labels
+from protocol.instruments.anatomy.windows import count_flips
 from protocol.models import sources
 from protocol.models.load import load
 from protocol.plan import toml_reader
@@ -232,8 +232,8 @@ def test_what_is_kept_is_a_line_for_each_arm_and_budget_and_says_who_is_left_out
 
 def test_the_oracle_keeps_needed_tokens_first(found):
     _, kept = by_row(found)
-    labels = needed_labels(found.body["tokens"], found.body["windows"]["dropped"])
-    due = {at for at, label in enumerate(labels) if label}
+    flips = count_flips(found.body["tokens"], found.body["windows"]["dropped"])
+    due = {at for at, flipped in enumerate(flips) if flipped}
     for budget in (40, 80):
         row = kept["oracle-occlusion", str(budget)]
         assert row.sum() == budget + 1  # the last token is fed after the event

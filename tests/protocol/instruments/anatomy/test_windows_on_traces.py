@@ -4,7 +4,7 @@ from fractions import Fraction
 
 import pytest
 
-from protocol.instruments.anatomy.windows import Span, count_flips, needed_labels, oracle_priorities, span_of, windows
+from protocol.instruments.anatomy.windows import Span, count_flips, oracle_priorities, span_of, windows
 
 ONE, HALF = Fraction(1), Fraction(1, 2)
 
@@ -40,7 +40,6 @@ FOUND = [[1, 4, "a", "correct"], [3, 6, "b", "wrong"], [5, 8, "c", "no answer"]]
 
 def test_a_token_is_needed_where_any_window_over_it_is_not_correct():
     assert count_flips(9, FOUND) == [None, 0, 0, 1, 1, 2, 1, 1, None]
-    assert needed_labels(9, FOUND) == [None, 0, 0, 1, 1, 1, 1, 1, None]
 
 
 def order(budget, found=FOUND, tokens=9):
