@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import stats
 
-from analysis.stats import bootstrap, cluster_robust, restricted_likelihood
+from analysis.stats import bootstrap, restricted_likelihood
 from analysis.stats.comparison import Comparison
 from analysis.stats.exact_ends import widen_to_exact
 from analysis.stats.interval import compare_constant, problem_means
@@ -81,10 +81,12 @@ def sign_flip_at_levels(
     """
     means = problem_means(difference)
     weights = np.ones(len(means)) if sizes is None else sizes
-    constant = [
-        compare_constant(means if sizes is None else cluster_robust.effective_means(means, sizes), level, null)
-        for level in levels
-    ]
+    units = means
+    if sizes is not None:
+        from analysis.stats import cluster_robust  # a study with clusters loads it
+
+        units = cluster_robust.effective_means(means, sizes)
+    constant = [compare_constant(units, level, null) for level in levels]
     if np.ptp(means) == 0 and all(constant):
         return [comparison for comparison in constant if comparison]
     sums, totals = _subset_sums(means - null, weights, draws, rng)

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from analysis.stats import cluster_robust, memory_charge, paired_tests
+from analysis.stats import memory_charge, paired_tests
 from analysis.stats.clusters import ClusterMeans, cluster_means, cluster_values
 from analysis.stats.comparison import Comparison, Margins
 from analysis.stats.interval import problem_means
@@ -80,6 +80,8 @@ def compare_at_levels(
         means, sizes = _bounded_units(difference, clusters)
         return [betting.compare(means[:, None], level=level, null=null, sizes=sizes) for level in levels]
     if method == "cr2" and _has_shared(clusters):
+        from analysis.stats import cluster_robust  # a study with clusters loads it
+
         means, sizes = _bounded_units(difference, clusters)
         return [cluster_robust.compare(means, sizes, level=level, null=null) for level in levels]
     if method == "sign-flip" and _has_shared(clusters):
