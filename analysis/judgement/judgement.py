@@ -305,9 +305,9 @@ def _arm_rows(study: Study, *, has_state: bool) -> list[dict[str, Any]]:
 
     state: add the bytes that the policy carries besides slots. If a second grader graded any text, rows have
     the number of lanes on which the two disagree and, for scores, their mean distance over lanes. The
-    accuracy of scored answers is their mean score.
+    accuracy of scored answers is their mean score. If any lane read some of its slots alone, rows have what was read.
     """
-    rows = []
+    rows, has_reads = [], bool(study.lanes["reads"].notna().any())
     has_second_grade, has_score_distance = (bool(study.lanes[name].notna().any()) for name in ("disagrees", "apart"))
     for key, arm_lanes in study.by_arm().items():
         lanes = arm_lanes[arm_lanes["state"] != EXCLUDED]
@@ -321,6 +321,11 @@ def _arm_rows(study: Study, *, has_state: bool) -> list[dict[str, Any]]:
                 "peak_slots": format_decimal(lanes["peak_slots"].max()),
                 "mean_bytes": format_decimal(lanes["mean_bytes"].mean()),
                 "mean_tokens": format_decimal(lanes["tokens"].mean()),
+                **(
+                    {"mean_reads": format_decimal(lanes["reads"].fillna(lanes["mean_slots"]).mean())}
+                    if has_reads
+                    else {}
+                ),
                 "no_answer": int((lanes["grade"] == "no answer").sum()),
                 "truncated": int((lanes["stop"] == "length").sum()),
                 "failed": int(is_ungraded(lanes).sum()),

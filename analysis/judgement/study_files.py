@@ -24,7 +24,7 @@ EXCLUDED, NOT_RUN = "excluded", "not run"  # states of a lane; the second means 
 SCORED = "scored"  # the grade of an answer with a score from 0 to 1
 GRADED = {"correct", "wrong", "no answer", SCORED}
 MEASURED_COLUMNS = ["tokens", "mean_slots", "peak_slots", "mean_bytes", "state_bytes", "evictable_bytes"]
-OPTIONAL_COLUMNS = ["disagrees", "apart", "granted", "evicted", "right"]  # columns that are NaN for some lanes
+OPTIONAL_COLUMNS = ["disagrees", "apart", "granted", "evicted", "right", "reads"]  # columns that are NaN for some lanes
 TEXT_COLUMNS = ("state", "grade", "stop")  # text columns
 SPLIT_BY_PHASE = {"confirm": "confirm", "probe": "dev"}  # the split whose problems a phase runs
 TIMEOUT = "timeout"  # verification timed out: counts as not correct, else one such lane would void a study
@@ -43,7 +43,8 @@ class Study(NamedTuple):
     grader graded the text too, NaN if none did or the first gave no grade; apart: the distance of two scores.
     right: where an outcome is registered, what the answer of the full cache is worth, which agrees with itself (correct
     is 1); else NaN. granted: mean over eviction steps of the slots per KV head and layer that the schedule allowed; NaN
-    without eviction steps and in older records. evicted: number of eviction steps that removed slots.
+    without eviction steps and in older records. evicted: number of eviction steps that removed slots. reads: slots per
+    KV head and layer that a new token read; NaN where they are all that were held.
     cluster: of the problem, the problem itself if its task has none; present if any task has clusters.
     """
 
@@ -318,6 +319,8 @@ def _lane_row(body: dict[str, Any], where: str, *, is_measured: bool) -> dict[st
         _parse_finite(cache[name], name, where)
     if granted := cache.get("granted"):
         row["granted"] = sum(_parse_finite(amount, "granted", where) for amount in granted) / len(granted)
+    if "reads" in cache:
+        row["reads"] = _parse_finite(cache["reads"], "reads", where)
     try:
         row["evicted"] = float(count_evictions(cache.get("events", ())))
     except (TypeError, ValueError):

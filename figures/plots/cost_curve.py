@@ -19,10 +19,11 @@ from figures.drawing.curves import Curves, build_curves
 def decoding_costs(judged: Mapping[str, Any], lanes: Any) -> list[Curves]:
     """Return the curves in registered order; the budgets of an arm by measured memory, the smallest first.
 
-    Cost of an answer: its tokens times the mean number of slots while it was decoded, per KV head and layer;
-    of an arm the mean over its answers. lanes: those of `study_files.read`.
+    Cost of an answer: its tokens times the mean number of slots that a token read, per KV head and layer, which are
+    those held while it was decoded unless records say fewer; of an arm the mean over its answers. lanes: those of
+    `study_files.read`.
     """
-    curves = build_curves(judged, lanes, lambda _, group: float((group["tokens"] * group["mean_slots"]).mean()))
+    curves = build_curves(judged, lanes, lambda _, group: float((group["tokens"] * slots_read(group)).mean()))
     slots_of = {
         tuple(entry[name] for name in ("model", "task", "budget", "arm")): entry["mean_slots"]
         for entry in judged["arms"]
@@ -33,6 +34,10 @@ def decoding_costs(judged: Mapping[str, Any], lanes: Any) -> list[Curves]:
     return curves
 
 
+def slots_read(lanes: Any) -> Any:
+    return lanes["reads"].fillna(lanes["mean_slots"])
+
+
 def cost_curve(judged: Mapping[str, Any], lock: Mapping[str, Any], panels: Sequence[Curves]) -> Figure:
     """Draw the curves. Rows of panels: models. Columns: tasks.
 
@@ -41,13 +46,14 @@ def cost_curve(judged: Mapping[str, Any], lock: Mapping[str, Any], panels: Seque
     """
     arms = list(dict.fromkeys(arm for panel in panels for arm in panel.arms))
     subject = judged["contrasts"][0]["subject"]
+    slots = "that a token read" if "mean_reads" in judged["arms"][0] else "held while it was decoded"
     style = named_lines.styles(subject, named_lines.scoring_families(lock, arms))
     drawn = named_lines.build_panels(
         panels,
         "Accuracy against what decoding read (exploratory)",
         [page.study_status(judged), "To the left is cheaper. Where two lines cross decides nothing."],
         [
-            "Slots read: the tokens of an answer times the slots held while it was decoded, per KV head and "
+            f"Slots read: the tokens of an answer times the slots {slots}, per KV head and "
             "layer; mean over answers. Counted and not timed: seconds are those of a batch in which the arms "
             "decode together. What a policy computes to choose slots is not in it, nor is the prompt. An arm "
             "that breaks its answers off early reads little, too.",

@@ -86,6 +86,7 @@ def arms_table(judged: Mapping[str, Any], lanes: Any) -> Markup:
     """
     by_arm = dict(list(lanes.groupby([*CELL_FIELDS, "arm"])))
     optional_columns = {
+        "mean_reads": "slots read by a token, mean",
         "mean_state_bytes": "policy state, bytes",
         "disagreements": "second grader disagrees",
         "scores_apart": "scores apart, mean",

@@ -90,6 +90,7 @@ class Batch(EvictingBatch):
             )
             row.position_lag = 0 if fork.lane_prefill is None else n_fed - fork.lane_prefill.position
             row.parked = fork.parked
+            row.reads = None if storage.quest is None else 0
             row.shares_prefill = fork.lane_prefill is None and fork.stored is None
             row.count_state()
             windows = forked.windows if fork.windows is None else fork.windows

@@ -47,8 +47,9 @@ _CACHE = Table(
         "peak_bytes": Field(Integer(), "The most of them after any forward."),
         "state_bytes": Field(Integer(), "Bytes that the policy carries beside them, at their most."),
         "reads": Field(
-            Integer(),
-            "Slots that some query read, over layers, KV heads and new tokens that were fed; a page's bounds are one.",
+            _DECIMAL,
+            "Slots per KV head and layer that some query read, mean over new tokens that were fed; one for a page's "
+            "bounds.",
             if_absent="each new token read all slots that were held",
         ),
         "window_bytes": Field(

@@ -63,7 +63,7 @@ def test_a_study_at_equal_bytes_is_registered_confirmed_and_audited(tmp_path, wi
             # Half of the layers read all; of the others 48 of some 210 slots and a bound for 16, in each head.
             assert ("reads" in cache) == (arm == "few")
             if arm == "few":
-                assert 0.5 < cache["reads"] / sum(told["held"][1:]) < 0.85
+                assert 0.5 < float(cache["reads"]) / float(cache["mean"]) < 0.85
             continue
         assert max(told["held"]) <= HEADS * (SLOTS[arm] + 16 * 256 // size)  # and the tokens between two events
         # What fits is kept: 341 slots are more than a prompt and its answer.
@@ -75,6 +75,8 @@ def test_a_study_at_equal_bytes_is_registered_confirmed_and_audited(tmp_path, wi
             assert slots == -(-slots * size // 4096) * 4096 // size
             assert slots * HEADS >= held
     judged = judge(folder)
+    reads = {row["arm"]: float(row["mean_reads"]) / float(row["mean_slots"]) for row in judged["arms"]}
+    assert (reads.pop("few") < 0.85, {*reads.values()}) == (True, {1.0})
     assert {row["memory"]["by"] for row in judged["contrasts"]} == {"bytes"}
     audited = studies.here("audit", folder)
     assert audited.returncode == 0, audited.stdout + audited.stderr

@@ -244,8 +244,10 @@ def check_reads(plan: Plan, lane: Lane, slot_bounds: SlotBounds) -> str:
     slots, steps = lane.trajectory.slots, lane.fed_tokens
     heads = lane.trajectory.heads
     present = sum(slots[-steps - 1 : -1]) + heads * steps if steps else 0
-    least, most = -(-present // page), present + (present + heads * steps * (page - 1)) // page
-    return "" if least <= reads <= most else f"cache.reads is {reads}, its trajectory gives {least} to {most}"
+    counts = -(-present // page), present + (present + heads * steps * (page - 1)) // page
+    least, most = (_format_mean(count, heads * steps or 1) for count in counts)
+    is_within = Decimal(least) <= Decimal(reads) <= Decimal(most)
+    return "" if is_within else f"cache.reads is {reads}, its trajectory gives {least} to {most}"
 
 
 def _expected_steps(plan: Plan, lane: Lane) -> Iterator[int]:

@@ -275,6 +275,7 @@ def _outcome_fields(
 ) -> dict[str, Any]:
     """marks: the token ids that end thinking; None if they are not looked for."""
     slots, bytes_allocated = outcome.slots, outcome.allocated
+    fed = len(outcome.token_ids) - (outcome.stop == "length")
     mark_positions = (position for position, token in enumerate(outcome.token_ids, 1) if marks and token in marks)
     return {
         "state": "ok",
@@ -291,7 +292,7 @@ def _outcome_fields(
             "mean_bytes": sum(bytes_allocated) // len(bytes_allocated),
             "peak_bytes": max(bytes_allocated),
             "state_bytes": outcome.state_bytes,
-            **({} if outcome.reads is None else {"reads": outcome.reads}),
+            **({} if outcome.reads is None else {"reads": _format_ratio(outcome.reads, max(1, fed * heads))}),
             **({"window_bytes": outcome.window_bytes} if outcome.window_bytes else {}),
             "events": [list(event) for event in outcome.events],
             "granted": list(outcome.granted),

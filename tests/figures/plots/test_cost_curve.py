@@ -1,3 +1,5 @@
+import math
+
 import drawing_checks
 import judgements
 import lanes
@@ -19,7 +21,7 @@ def rows(arm, right, tokens, slots, **place):
     found = lanes.lanes(arm, {f"p{i}": i < right for i in range(10)}, **place)
     for number, row in enumerate(found):
         sign = 1 if number % 2 else -1
-        row |= {"tokens": tokens + 10.0 * sign, "mean_slots": slots + 2.0 * sign}
+        row |= {"tokens": tokens + 10.0 * sign, "mean_slots": slots + 2.0 * sign, "reads": math.nan}
     return found
 
 
@@ -50,6 +52,14 @@ def test_the_cost_of_an_answer_is_its_tokens_times_its_slots_and_of_an_arm_their
     assert list(line.get_ydata()) == pytest.approx([60, 80])
     (whole,) = found["whole-tiny/chain"]
     assert (whole.get_xdata()[0], whole.get_ydata()[0]) == ((100 * 88 + 120 * 92) / 2, pytest.approx(90))
+
+
+def test_what_an_arm_read_of_what_it_held_is_counted_in_its_place():
+    judged, table = study()
+    table.loc[table["arm"] == "crystal", "reads"] = 7.0
+    (panel,) = decoding_costs(judged, table)
+    costs = {arm: [point.value for point in points] for arm, points in panel.arms.items()}
+    assert (costs["crystal"], costs["h2o"]) == ([700, 700], [9020, 7220])
 
 
 def test_a_line_goes_from_the_least_memory_to_the_most_even_where_that_costs_less(figure):

@@ -34,18 +34,19 @@ def test_a_press_promises_nothing_of_what_it_leaves():
 @pytest.mark.parametrize(
     ("page", "reads", "fine"),
     [
-        (4, 12, False),
-        (4, 13, True),
-        (4, 65, True),
-        (4, 66, False),
+        (4, "3.000000", False),
+        (4, "3.250000", True),
+        (4, "16.250000", True),
+        (4, "16.500000", False),
         (4, None, False),
-        (None, 50, False),
+        (None, "12.500000", False),
         (None, None, True),
     ],
 )
 def test_what_new_tokens_read_lies_between_the_bounds_of_pages_and_all_slots(page, reads, fine):
     """Two tokens over two heads: 22 slots are there for the first, 28 for the second. Of 50 a 4th is 12.5. The most
-    pages are those of heads of 10 or 14 slots and a page of one: 3 and 4, and 4 and 4, beside the 50 slots.
+    pages are those of heads of 10 or 14 slots and a page of one: 3 and 4, and 4 and 4, beside the 50 slots; of all a
+    mean over two tokens and two heads.
     """
     lane = SimpleNamespace(
         arm=planned_lanes.Arm("interval", 2, True, True, True, page=page),
