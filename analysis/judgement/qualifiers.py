@@ -3,11 +3,12 @@
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from analysis.judgement import outside_runs, own_policies, previously_opened
+from analysis.judgement import own_policies, previously_opened
 from analysis.judgement.judging_rules import read_judging
 from analysis.rules import sentences, verdict_line
 from analysis.rules.verdict_line import REUSED, UNWITNESSED
 from analysis.rules.verdicts import CONFIRMED, INCONCLUSIVE
+from protocol.formats import runners
 from protocol.formats.citations import CITES
 
 REPRODUCTION, UNINFORMATIVE = "REPRODUCTION", "UNINFORMATIVE"
@@ -38,7 +39,7 @@ def list_qualifiers(judged: Mapping[str, Any], lock: Mapping[str, Any]) -> list[
         Qualifier(AGREEMENT, _describe_outcome(lock)),
         Qualifier(UNWITNESSED, _describe_unwitnessed(judged, lock)),
         Qualifier(OWN_POLICY, own_policies.describe_own_policies(lock) if read_judging(lock) >= 3 else ""),
-        Qualifier(OUTSIDE, outside_runs.describe_outside(lock)),
+        Qualifier(OUTSIDE, _describe_outside(lock)),
         Qualifier(CITED, _describe_cited(lock)),
     ]
     return [qualifier for qualifier in candidates if qualifier.text]
@@ -52,6 +53,14 @@ def _describe_outcome(lock: Mapping[str, Any]) -> str:
         "accuracy is agreement: the share of positions of the full cache's text at which an arm that is fed it would "
         "have said the same token; no arm but the full cache answered"
     )
+
+
+def _describe_outside(lock: Mapping[str, Any]) -> str:
+    if runners.TABLE not in lock["protocol"]["content"]:
+        return ""
+    from analysis.judgement.outside_runs import describe_outside
+
+    return describe_outside(lock)
 
 
 def _describe_uninformative(judged: Mapping[str, Any]) -> str:

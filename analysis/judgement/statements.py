@@ -9,7 +9,6 @@ from analysis import rules
 from analysis.judgement import (
     arm_text,
     memory_statements,
-    outside_runs,
     own_policies,
     policy_namesakes,
     previously_opened,
@@ -22,6 +21,7 @@ from analysis.rules import full_cache_gate, verdict_line
 from analysis.rules.rule import arm_pairs, is_against_full, measures_memory
 from analysis.rules.sentences import contrast_name, describe_uninformative, list_first, strip_zeros
 from analysis.rules.verdicts import CONFIRMED, INCONCLUSIVE, REFUTED
+from protocol.formats import runners
 
 # What seeds and problems are drawn from, by its name in a protocol.
 SOURCES: Mapping[str, str] = MappingProxyType(
@@ -68,11 +68,17 @@ def does_not_prove(
         *opened_sentences,
         *same_slot_sentences,
         *_choice_sentences(judged, lock),
-        *(outside_runs.list_limits(lock) if outside_runs.is_outside(lock) else _scope_sentences(lock)),
+        *(_outside_sentences(lock) if runners.TABLE in lock["protocol"]["content"] else _scope_sentences(lock)),
         _seed_sentence(lock["protocol"]["content"]),
         "Order in time: this judgement rests on no outside witness; anchors, where there are any, stand "
         "beside it (python -m protocol.audit).",
     ]
+
+
+def _outside_sentences(lock: Mapping[str, Any]) -> list[str]:
+    from analysis.judgement.outside_runs import list_limits
+
+    return list_limits(lock)
 
 
 def _idle_sentences(

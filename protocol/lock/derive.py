@@ -109,11 +109,8 @@ def full_caches(design: Design, promises: Promises, settings: Mapping[str, Mappi
     """Return a predicate of (design, arm), whether the arm is a full cache: it promises never to evict, and its state
     is the one as computed. settings: of policies, by arm; some locks of version 1 have none.
     """
-    full = {
-        arm
-        for arm, promise in promises.items()
-        if promise["fires"] == "never" and (settings.get(arm) or {}).get("state", AS_COMPUTED) == AS_COMPUTED
-    }
+    states = {arm: (settings.get(arm) or {}).get("state", AS_COMPUTED) for arm in promises}
+    full = {arm for arm, state in states.items() if promises[arm]["fires"] == "never" and state == AS_COMPUTED}
     return lambda design, arm: arm in full and design.decodes
 
 

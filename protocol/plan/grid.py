@@ -43,7 +43,7 @@ def cells(protocol: Design, is_full: Callable[[Design, str], bool] | None = None
     sizes = (protocol.models, protocol.tasks, protocol.arms, protocol.all_budgets, protocol.seeds)
     if (most := math.prod(map(len, sizes))) > MAX_CELLS:
         raise BadInput(f"protocol.toml: budgets: {most:,} cells, over {MAX_CELLS:,}; register fewer, or fewer seeds")
-    is_full = is_full_cache if is_full is None else is_full
+    is_full = is_full or type(protocol).is_full
     if protocol.sweep is not None:
         protocol = protocol.confirm_design(protocol.sweep.candidates[0])
     return [
@@ -84,7 +84,3 @@ def policy_of(protocol: Design, cell: Cell, slot: Slot | None = None) -> Policy:
 def _cell_budget(protocol: Design, cell: Cell) -> Budget | None:
     budgets = {str(budget): budget for budget in protocol.all_budgets}
     return None if cell.budget == FULL else budgets[cell.budget]
-
-
-def is_full_cache(protocol: Design, arm: str) -> bool:
-    return protocol.is_full(arm)

@@ -357,7 +357,7 @@ def _normalize(value: Any) -> Any:
 
 def _refused(study: Registration, design: Design, promises: Promises, is_other_code: bool) -> Iterator[str]:
     """Yield the faults that registering refuses and that need neither torch nor a simulation."""
-    is_full = full_caches(design, promises, study.lock.content["policies"])
+    is_full = full_caches(design, promises, study.lock.content.get("policies", {}))
     faults = list(checks.faults(design, lambda arm: not is_full(design, arm)))
     if study.lock.digest not in version_1.PROTOCOLS and not version_1.is_replicated(
         study.parent, study.lock.content["protocol"]["sha256"]

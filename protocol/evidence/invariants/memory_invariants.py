@@ -238,14 +238,13 @@ def check_reads(plan: Plan, lane: Lane, slot_bounds: SlotBounds) -> str:
     """`reads` is there where the arm's state reads pages, and only there. New tokens read at least one slot a page, for
     its bounds, and at most these and all slots, their own included.
     """
-    page, reads = lane.arm.page, lane.cache.get("reads")
+    page, reads, steps = lane.arm.page, lane.cache.get("reads"), lane.fed_tokens
     if page is None or reads is None:
         return "" if page == reads else f"cache.reads is {reads}, and the lock gives pages of {page}"
-    slots, steps = lane.trajectory.slots, lane.fed_tokens
-    heads = lane.trajectory.heads
-    present = sum(slots[-steps - 1 : -1]) + heads * steps if steps else 0
-    counts = -(-present // page), present + (present + heads * steps * (page - 1)) // page
-    least, most = (_format_mean(count, heads * steps or 1) for count in counts)
+    heads = lane.trajectory.heads * steps
+    present = sum(lane.trajectory.slots[-steps - 1 : -1]) + heads if steps else 0
+    counts = -(-present // page), present + (present + heads * (page - 1)) // page
+    least, most = (_format_mean(count, heads or 1) for count in counts)
     is_within = Decimal(least) <= Decimal(reads) <= Decimal(most)
     return "" if is_within else f"cache.reads is {reads}, its trajectory gives {least} to {most}"
 

@@ -307,16 +307,18 @@ def _derive_arm_slots(
             cell_budgets.setdefault((unit.model, cell.arm), set()).add(cell.budget)
     for (model, arm), budgets in cell_budgets.items():
         model_slots = content[SLOT_BYTES_FIELD][model]
-        arm_slots = model_slots["arms"][bases[arm]]
+        arm_slots, evicts = model_slots["arms"][bases[arm]], content["promises"][bases[arm]]["fires"] != NEVER
         yield (
             (model, arm),
             ArmSlots(
                 _check_integer(model_slots["heads"], 1),
                 2 * _check_integer(model_slots["width"], 1) * item_bytes,
                 _check_integer(arm_slots["bytes"], 1),
-                {text: _check_integer(arm_slots["slots"][text], 1) for text in budgets if IN_BYTES.fullmatch(text)}
-                if content["promises"][bases[arm]]["fires"] != NEVER
-                else {},
+                {
+                    text: _check_integer(arm_slots["slots"][text], 1)
+                    for text in budgets
+                    if IN_BYTES.fullmatch(text) and evicts
+                },
                 arm_slots.get("interval"),
                 arm_slots.get("recent", 0),
             ),

@@ -77,7 +77,6 @@ class Lane:
 
     @property
     def never_evicts(self) -> bool:
-        """Whether its arm never evicts: the full cache, and arms that store or read all slots otherwise."""
         return self.arm.fires == NEVER
 
     @property
