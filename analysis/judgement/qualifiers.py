@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from analysis.judgement import own_policies, previously_opened
+from analysis.judgement import previously_opened
 from analysis.judgement.judging_rules import read_judging
 from analysis.rules import sentences, verdict_line
 from analysis.rules.verdict_line import REUSED, UNWITNESSED
@@ -38,7 +38,7 @@ def list_qualifiers(judged: Mapping[str, Any], lock: Mapping[str, Any]) -> list[
         *_list_published(judged, lock),
         Qualifier(AGREEMENT, _describe_outcome(lock)),
         Qualifier(UNWITNESSED, _describe_unwitnessed(judged, lock)),
-        Qualifier(OWN_POLICY, own_policies.describe_own_policies(lock) if read_judging(lock) >= 3 else ""),
+        Qualifier(OWN_POLICY, _describe_own_policies(lock) if read_judging(lock) >= 3 else ""),
         Qualifier(OUTSIDE, _describe_outside(lock)),
         Qualifier(CITED, _describe_cited(lock)),
     ]
@@ -53,6 +53,12 @@ def _describe_outcome(lock: Mapping[str, Any]) -> str:
         "accuracy is agreement: the share of positions of the full cache's text at which an arm that is fed it would "
         "have said the same token; no arm but the full cache answered"
     )
+
+
+def _describe_own_policies(lock: Mapping[str, Any]) -> str:
+    from analysis.judgement.own_policies import describe_own_policies
+
+    return describe_own_policies(lock)
 
 
 def _describe_outside(lock: Mapping[str, Any]) -> str:

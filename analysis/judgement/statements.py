@@ -9,7 +9,6 @@ from analysis import rules
 from analysis.judgement import (
     arm_text,
     memory_statements,
-    own_policies,
     policy_namesakes,
     previously_opened,
     same_retained_slots,
@@ -306,8 +305,11 @@ def _choice_sentences(judged: Mapping[str, Any], lock: Mapping[str, Any]) -> lis
 def _code_source(lock: Mapping[str, Any]) -> str:
     """Say whose implementation the arms ran."""
     content = lock["protocol"]["content"]
-    if read_judging(lock) >= 3 and (own := list(own_policies.own_arms(lock))):
-        return f"{list_first(own)} ran a policy of its author's own, the others what this project or kvpress has"
+    if read_judging(lock) >= 3:
+        from analysis.judgement.own_policies import own_arms
+
+        if own := list(own_arms(lock)):
+            return f"{list_first(own)} ran a policy of its author's own, the others what this project or kvpress has"
     presses = [name for name, arm in content["arms"].items() if "press" in arm]
     if not presses:
         return "these are this project's implementations"
