@@ -55,6 +55,7 @@ def accuracy(judged: Mapping[str, Any], lanes: Any) -> Figure:
             f"■ {subject}, the subject of the registered contrasts. ○ other arms. Dashed: full cache, on the "
             "same problems. Problems without a grade are left out.",
         ],
+        plot=page.WIDEST,
         below=0.5,
         spare=LABEL,
     )

@@ -36,7 +36,7 @@ def main(argv: list[str] | None = None) -> int:
         message = explain_os_error(refusal) if isinstance(refusal, OSError) else str(refusal)
         print_escaped(f"{type(refusal).__name__}: {' '.join(message.split())}", sys.stderr)
         return refusal.exit_status if isinstance(refusal, Refusal) else Refusal.exit_status
-    except ModuleNotFoundError as missing:
+    except ImportError as missing:  # transformers raises one without a name for gguf
         print_escaped(f"{BadInput.__name__}: model {args.source!r}: {extras.install_hint(missing.name)}", sys.stderr)
         return BadInput.exit_status
     return 0

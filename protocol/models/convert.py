@@ -1,5 +1,7 @@
 """One-time conversion from GGUF to safetensors, with the values that the quantised file encodes."""
 
+import contextlib
+import io
 from pathlib import Path
 
 import torch
@@ -18,6 +20,11 @@ def convert(gguf: Path, folder: Path) -> None:
     Departs from what transformers reads out of the file: a GGUF names its pre-tokenizer ("smollm") and
     transformers does not translate it, so digits are split one by one here, as that pre-tokenizer does.
     """
+    with contextlib.redirect_stderr(io.StringIO()):  # hundreds of progress bars
+        _convert(gguf, folder)
+
+
+def _convert(gguf: Path, folder: Path) -> None:
     tokenizer = AutoTokenizer.from_pretrained(gguf.parent, gguf_file=gguf.name, local_files_only=True)
     tokenizer.backend_tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
         [pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel(add_prefix_space=False)]
@@ -30,7 +37,9 @@ def convert(gguf: Path, folder: Path) -> None:
     if network.config.tie_word_embeddings:
         del state["lm_head.weight"]
     save_file(state, folder / "model.safetensors", metadata={"format": "pt"})
-    del network.config.quantization_config  # the saved weights are plain float32
+    vars(network.config).pop(
+        "quantization_config", None
+    )  # not all versions set it; the saved weights are plain float32
     network.config.architectures = [type(network).__name__]
     network.config.save_pretrained(folder)
     network.generation_config.save_pretrained(folder)

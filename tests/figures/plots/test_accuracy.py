@@ -106,6 +106,10 @@ def test_points_and_intervals_are_those_of_the_lanes(figure):
         assert {*point.get_ydata(), *interval.get_ydata()} == {point.get_ydata()[0]}
 
 
+def test_the_plot_takes_most_of_the_page(figure):
+    assert figure.axes[0].get_position().width > 0.5
+
+
 def test_an_arm_without_a_grade_has_no_point_and_says_so(figure):
     assert "point-5" not in drawing_checks.by_gid(figure)
     assert [text.get_text() for text in drawing_checks.texts(figure)].count("not graded") == 1

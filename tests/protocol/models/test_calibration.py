@@ -240,8 +240,7 @@ def test_a_home_that_is_a_file_is_one_line_and_nothing_is_measured(run, tmp_path
     monkeypatch.setattr(measuring, "measure", lambda *arguments: pytest.fail("measured"))
     assert run("text", "--text", text) == 2
     said = capsys.readouterr().err
-    assert said.startswith("NotADirectoryError: ")
-    assert str(text) in said
+    assert said.startswith(f"BadInput: KV_PREREG_HOME: {text} is a file")
     assert said.count("\n") == 1
 
 
