@@ -6,8 +6,8 @@ Every cell of probe and confirm runs once, on a few development problems; nothin
 problem is opened and nothing is kept unless --out names a folder, whose answers `kv-prereg show` then shows.
 Prints how often each arm was right and its first three answers, where the full cache would not pass the
 gate, where an arm evicted nothing, failures with their reasons, seconds, peak memory, how long probe and
-confirm would take in batches as wide as registered, arms that keep the same slots, and the differences that a
-study of the registered size can see. A device that is not here is replaced by the CPU in float32.
+confirm would take (over ten minutes: in batches as wide as registered), arms that keep the same slots, and the
+differences that a study of the registered size can see. A device that is not here is replaced by the CPU in float32.
 
 With --on MACHINE nothing is run: hours, memory and cost are worked out from the shapes of the models, the
 lanes, and constants of the machine (docs/machines.md); what of these is assumed is said. MACHINE is one that
@@ -298,7 +298,7 @@ def format_rehearsal(
         f"peak memory {values['peak_bytes'] / 2**30:.1f} GiB",
     ]
     lines += [
-        f"decoding the whole {name}, in the registered batches: {estimate['lanes']:,} lanes, about "
+        f"decoding the whole {name}: {estimate['lanes']:,} lanes, about "
         f"{progress_display.format_duration(estimate['seconds'])} with answers as long as here, "
         f"{progress_display.format_duration(estimate['most_seconds'])} with all as long as "
         f"{'here' if tokens else 'they'} may be"

@@ -36,6 +36,7 @@ from protocol.workspace.planned_study import PlannedStudy
 PLACEHOLDER_LOCK = "0" * 64  # the records cite it in place of a lock
 INITIAL_STEPS = 32  # new tokens of the first batch that is only timed
 MAX_DECODE_SECONDS = 60.0  # limit of its decoding, for each model and task
+SHORT_STUDY = 600.0  # seconds of decoding, by narrow batches, which say too much; up to here no wide one is timed
 
 
 class ExpectedTime(NamedTuple):
@@ -143,27 +144,33 @@ def rehearse(
         recorded |= {*cells}
         registered_lanes[name] = runner.count_lanes(cells, {task: item[SPLIT[name]] for task, item in items.items()})
     seconds = time.monotonic() - started
-    if (protocol.generation.problems_per_batch or 1) > problems:
+    run_shares = feasibility.run_shares(stand_in_plan, items, lengths)
+
+    def estimate_phases() -> dict[str, ExpectedTime]:
+        is_merged = len(timed_phases(protocol)) == 1
+        both = timings["probe"].merge(timings["confirm"])
+        return {
+            name: _expected_time(
+                both if is_merged else timings[name],
+                design,
+                {
+                    (model, task): round(run_shares[models[model], task] * len(item[SPLIT[name]]))
+                    for task, item in items.items()
+                    for model in models
+                },
+                lanes,
+            )
+            for name, design in protocol.designs_by_phase().items()
+        }
+
+    expected_time = estimate_phases()
+    is_long = sum(phase_time.max_seconds for phase_time in expected_time.values()) > SHORT_STUDY
+    if (protocol.generation.problems_per_batch or 1) > problems and is_long:
         with phase("timing batches as wide as registered") as update:
             report = progress.make_reporter(0, 0, lambda now: update(Progress(now.more, heading=now.heading)))
             for name, design in timed_phases(protocol).items():
                 _time_wide_batches(planned, design, timings[name], items, lanes, report)
-    if len(timed_phases(protocol)) == 1:
-        timings = dict.fromkeys(timings, timings["probe"].merge(timings["confirm"]))
-    run_shares = feasibility.run_shares(stand_in_plan, items, lengths)
-    expected_time = {
-        name: _expected_time(
-            timings[name],
-            design,
-            {
-                (model, task): round(run_shares[models[model], task] * len(item[SPLIT[name]]))
-                for task, item in items.items()
-                for model in models
-            },
-            lanes,
-        )
-        for name, design in protocol.designs_by_phase().items()
-    }
+        expected_time = estimate_phases()
     with phase("looking for arms that keep the same slots"):
         same_slots_field = same_slots.find_same_slots(stand_in_plan, items)
     instruments = [
