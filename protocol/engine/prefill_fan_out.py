@@ -138,7 +138,7 @@ def granted_budget(cadence: Cadence, budget: int, step: int) -> int:
     if not rounds or min(rounds) < 1 or sum(rounds) > budget * len(rounds):
         raise ValueError(
             f"{type(cadence).__name__} declares {list(rounds)} slots for its rounds, where {budget} are "
-            "registered: each is at least 1, and their mean at most that"
+            "registered; write at least 1 for each, and a mean of at most the budget"
         )
     round_index = 0 if cadence.interval is None else min(step // cadence.interval, len(rounds) - 1)
     grant = cadence.budget(budget, step)

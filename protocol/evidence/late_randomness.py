@@ -146,7 +146,7 @@ def verify(locked: Lock, claim: Document, block: Callable[[], Block] | None = No
             raise Tampered(f"claim.json: {FIELD}.signature: is not the registered auditor's over this lock")
         return "drawn with a nonce that the registered auditor signed for this lock"
     if registered["source"] == CITED:
-        return "drawn by the claim of the study that it cites, before which it was locked"
+        return "drawn by the claim of the study that it cites, which came after this lock"
     if registered["source"] == "local":
         return "drawn on the author's machine when the claim was taken; no outside record shows that it was drawn once"
     if registered["source"] == "beacon":

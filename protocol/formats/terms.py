@@ -161,8 +161,8 @@ GROUPS: Mapping[str, Mapping[str, str]] = MappingProxyType(
             "peak": "The most slots that a lane held per KV head and layer.",
         },
         "An audit": {
-            "held": "It was checked, and is as it has to be.",
-            "failed": "It was checked, and is not. The verdict is INVALID.",
+            "held": "The check was made and passed.",
+            "failed": "The check was made and did not pass. The verdict is INVALID.",
             "not run": "It was not asked for, or there is nothing of it to check.",
         },
     }

@@ -31,8 +31,8 @@ REASONS: Mapping[str, str] = MappingProxyType(
         "linear_attention": STATE,
         "hybrid": f"attend and {STATE}",
         "hybrid_sliding": f"attend and {STATE}",
-        "moe": "have no attention, in a model whose other layers are not all of attention",
-        "mlp": "have no attention, in a model whose other layers are not all of attention",
+        "moe": "have no attention, and not all of the other layers have any",
+        "mlp": "have no attention, and not all of the other layers have any",
     }
 )
 """Why layers of a kind cannot be combined with evicted layers; full and sliding attention can."""

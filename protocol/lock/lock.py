@@ -190,7 +190,7 @@ _PROMISES = Table(
         "interval": Field(OrNull(Integer(1)), "Decode steps between eviction steps; null while none fires then."),
         "grants_budget": Field(FLAG, "Whether every eviction step is granted the registered budget."),
         "leaves_at_most": Field(FLAG, "Whether it leaves no more slots than it is granted."),
-        "leaves_exactly": Field(FLAG, "Whether it leaves all of its grant, where there is more."),
+        "leaves_exactly": Field(FLAG, "Whether exactly the granted slots remain, where more were stored."),
         "may_leave_less": Field(FLAG, "Whether it may leave less than its grant although there is no more."),
         "parked_caches": Field(Integer(), "The most caches that a lane stores besides the active one."),
         "stores_as_computed": Field(FLAG, "Whether a slot takes the bytes of its key and value as computed."),
@@ -299,7 +299,7 @@ FIELDS = documents.declare_document(
             Table(
                 {
                     "lanes": Field(
-                        MapOf(Integer(1)), "Those that decode at once, by model; none where no number depends on it."
+                        MapOf(Integer(1)), "Lanes that decode at once, by model; empty where no number depends on it."
                     ),
                     "first_event": Field(Integer(0), "Decode steps before which no event fires."),
                 }

@@ -107,7 +107,7 @@ def _make_signature(key: Path, line: str, data: bytes) -> bytes:
 def _find_principal(signature: bytes, data: bytes, signers: Path) -> str:
     """Return who in the list signed `data`. Raises Tampered when nobody did."""
     if (name := ssh.find_principal(signers, NAMESPACE, data, signature.decode(errors="replace"))) is None:
-        raise Tampered(f"{NAME}: is by nobody whom {signers.name} allows to sign for {NAMESPACE}")
+        raise Tampered(f"{NAME}: is signed by none of those whom {signers.name} allows for {NAMESPACE}")
     return name
 
 

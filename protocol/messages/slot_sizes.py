@@ -14,7 +14,7 @@ def describe_byte_budgets(lock: Mapping[str, Any]) -> str:
         return ""
     return (
         "; in bytes: keys and values of one lane over all layers and heads; bytes of: those of so many slots "
-        "as computed; of either each arm has as many slots, as it stores them, as fit"
+        "as computed; each arm has as many slots as fit, in the form in which it stores them"
     )
 
 

@@ -77,7 +77,7 @@ def find_files(outputs: Path, arms: Sequence[str]) -> ArmFiles:
         for file in arm_files:
             if file.has_answers and owner.setdefault(file.sha256, arm) != arm:
                 raise BadInput(
-                    f"--outputs {outputs}: {file.name}: has the very bytes of a file of {owner[file.sha256]}; one run "
+                    f"--outputs {outputs}: {file.name}: is byte for byte a file of {owner[file.sha256]}; one run "
                     "is one arm"
                 )
     return found

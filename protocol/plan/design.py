@@ -95,7 +95,7 @@ class Claim(NamedTuple):
         str,
         Field(
             Choice("worse", "same", "better", noun="value", corrections={"equal": "same", "equivalent": "same"}),
-            "What its accuracy is said to be, compared with the parent's.",
+            "The claim about its accuracy, compared with the parent's.",
             "worse",
         ),
     ]

@@ -125,7 +125,7 @@ class Generation(NamedTuple):
         Preservation | None,
         Field(
             table_of(Preservation),
-            "One rule for what every arm that evicts protects, in the place of its policy's own: its sinks "
+            "What every evicting arm protects, in place of what its policy protects: the policy's sinks "
             "and windows compete like all others then, also a window whose queries it scores by. It stands "
             "without `prompt`.",
             if_absent="what each policy protects",

@@ -113,7 +113,7 @@ def _require_parent(study: Registration) -> Registration | None:
     parent = study.find_parent()
     if parent is None and (reference := study.parent) is not None:
         raise BadInput(
-            f"{study.folder}: replicates {reference['name']}, of which no folder beside has the lock "
+            f"{study.folder}: replicates {reference['name']}, whose lock no folder next to it has "
             f"{reference['lock'][:12]}; bring it back"
         )
     return parent

@@ -144,7 +144,7 @@ def _replay_instruments(study: Registration, home: Path, nonce: str, replay_engi
         if differing:
             first = differing[0]
             message = (
-                f"{name}: {len(differing)} of {len(values)} values of {len(drawn)} drawn lines came otherwise, first "
+                f"{name}: {len(differing)} of {len(values)} values of {len(drawn)} drawn lines differ, the first: "
                 f"{first.where!a}: recorded {str(first.recorded)[:80]!a}, now {str(first.now)[:80]!a}; {replay_engine}"
             )
             may_round = all(value.may_round for value in differing)

@@ -35,9 +35,8 @@ def check(study: Registration) -> str:
     if not rendered:
         return f"{count} drawn again from the records, the same bytes"
     if not differing:
-        return (
-            f"{count} drawn again from the records, the same content; other bytes: {inventory.format_names(rendered)}"
-        )
+        names = inventory.format_names(rendered)
+        return f"{count} drawn again from the records with the same content; only the bytes differ: {names}"
     remedy = f"draw anew: kv-prereg report {study.folder}"
     if edited := [path for path in differing if producer in contents[path]]:
         raise Tampered(f"{inventory.format_names(edited)}: not what the code that it names draws here; {remedy}")

@@ -191,7 +191,7 @@ def _parse_gold(row: Mapping[str, Any]) -> Gold:
     if "answer" in row:
         return _parse_answer("answer", row["answer"])
     if "answers" not in row:
-        raise LineError("answer: missing; write it, or answers for a list of which each is right")
+        raise LineError("answer: missing; write it, or a list answers, any of which is right")
     answers = row["answers"]
     if not isinstance(answers, list) or not answers:
         raise LineError(f"answers: write a list of texts, not {_excerpt(answers)}")

@@ -233,7 +233,7 @@ def test_a_claim_by_hand_of_an_edited_lock_is_not_resumed(registered, tmp_path, 
 def test_a_lock_that_calls_itself_a_replication_of_nothing_is_not_confirmed(registered, tmp_path):
     folder = shutil.copytree(registered, tmp_path / "registrations" / "study")
     relock(folder, a_child)
-    assert_refused(2, "replicates nowhere, of which no folder beside has the lock", "confirm", folder)
+    assert_refused(2, "replicates nowhere, whose lock no folder next to it has", "confirm", folder)
 
 
 def test_an_edited_lock_is_not_probed_and_its_study_not_replicated(registered, confirmed, tmp_path):

@@ -318,7 +318,7 @@ def an_unfinished_log(outputs: Path, released: list[int]) -> None:
         (of_the_whole_pool, "110 problems of h2o were not released by the claim"),
         (of_another_model, "'Qwen/Qwen3-8B' ran"),
         (of_an_older_run, "before the claim"),
-        (one_run_for_two_arms, "the very bytes of a file of h2o"),
+        (one_run_for_two_arms, "byte for byte a file of h2o"),
         (a_problem_twice, "stands twice"),
         (other_questions_under_the_ids, "another question"),
         (other_prompts_for_one_arm, "not asked the same"),

@@ -38,7 +38,7 @@ def obstacle_to_native(config: PreTrainedConfig) -> str:
     if layers_of(config).window is not None:
         return "layers of full attention alone, and the model has sliding windows"
     if head_width(config) not in WIDTHS:
-        return f"heads of 32, 64 or 128 numbers, and those of the model have {head_width(config)}"
+        return f"head sizes of 32, 64 or 128, and the model's is {head_width(config)}"
     if any(size % QUANTUM for size in sizes):
         return f"hidden and feed-forward sizes that {QUANTUM} divides, and the model has {sorted(sizes)}"
     if config.hidden_act != "silu":

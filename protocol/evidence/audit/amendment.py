@@ -160,7 +160,7 @@ def is_unfinished(study: Registration, new: Path) -> bool:
     if latest is None:
         if closed and closed.event == "amended":
             raise AlreadyClaimed(
-                f"{folder}: was amended by the lock {closed.body.get('lock')}, which no folder beside has; "
+                f"{folder}: was amended by the lock {closed.body.get('lock')}, which no folder next to it has; "
                 f"bring that back and amend it"
             )
         return False
@@ -233,7 +233,7 @@ def describe_ending(study: Registration) -> str:
         return f"withdrawn {'after' if exposure['claim'] else 'before'} its claim: {reason}"
     amending = find_successor(study)
     if amending is None:
-        raise CannotTell(f"amended by the lock {closed.body.get('lock')}, which no folder beside has")
+        raise CannotTell(f"amended by the lock {closed.body.get('lock')}, which no folder next to it has")
     if amending.lock.digest != closed.body.get("lock"):
         raise Tampered(f"{ledger.NAME}: was closed by another amendment than {amending.name}")
     return f"amended by {amending.name}: {reason}"

@@ -214,7 +214,7 @@ class Checks:
             if self.has_ended:
                 return f"{len(digests)} cited, all there; of {len(uncited)} it ended before a record cited them"
             raise Unfinished(f"{len(digests)} hold; {len(uncited)} are not cited yet")
-        return f"{len(digests)} cited, all there, none besides"
+        return f"{len(digests)} cited, all present, no others"
 
     def check_grid(self) -> str:
         self._require_reached(self.is_claimed)

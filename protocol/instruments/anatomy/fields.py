@@ -44,7 +44,7 @@ _CONTINUED = Table({**_ARM_FIELDS, **_ANSWER})
 _REFUSED = Table({**_ARM_FIELDS, "state": Field(Choice("failed"), "How it ended."), "reason": Field(Text(), "Why.")})
 _VALUES = Table(
     {
-        "sha256": Field(DIGEST, "Of the side file, which is named so."),
+        "sha256": Field(DIGEST, "Digest of the side file, and its name."),
         "signals": Field(
             ListOf(
                 tuple_of(Text(), OrNull(Integer()), expected="[name, layer]"),
@@ -76,7 +76,7 @@ _HEAD = {
     "model": Field(Text(), "The model."),
     "task": Field(Text(), "The task."),
     "problem": Field(Text(), "Id of a development problem."),
-    "half": Field(Choice(*HALVES), "By the MD5 of the id, as a number: even chooses, odd tests."),
+    "half": Field(Choice(*HALVES), "Even MD5 of the id, as a number: the half that chooses; odd: the half that tests."),
     "chosen": Field(DIGEST, "Digest of anatomy/chosen.json.", if_absent="a trace of the choosing half"),
     "state": Field(Choice(*STATES), "What became of it."),
     "reason": Field(Text(), "Why, unless labelled; else empty."),

@@ -106,8 +106,8 @@ class Anatomy:
         str | None,
         Field(
             Choice(*BEYOND, noun="value"),
-            'What an agreement has to exceed to be one beyond position: "parts", the position within the prompt and '
-            'within the written text, each with a level and a slope, or "position", one slope for both.',
+            'What an agreement has to exceed to count as more than position: "parts", the position within the prompt '
+            'and within the written text, each with a level and a slope, or "position", one slope for both.',
             PARTS,
             if_absent='parts; in studies that ship, "position"',
         ),

@@ -40,10 +40,10 @@ _POINT = Table(
 _PHASE: Mapping[str, Field] = {
     "tokens": Field(Integer(1), "Tokens that were fed, over all lanes."),
     "seconds": Field(_SECONDS, "By the clock, of the timed run."),
-    "cpu_seconds": Field(_SECONDS, "Of the process on all cores, of the same run."),
+    "cpu_seconds": Field(_SECONDS, "Processor time of the process over all cores, in the same run."),
     "tokens_per_second": Field(_RATE, "The tokens over the seconds."),
     "rss_peak": Field(Integer(1), "High-water mark of the resident set, of the run before it.", if_absent=_PROC),
-    "allocated_peak": Field(Integer(1), "torch.cuda.max_memory_allocated, of that run.", if_absent=_CUDA),
+    "allocated_peak": Field(Integer(1), "torch.cuda.max_memory_allocated in the same run.", if_absent=_CUDA),
     "reserved_peak": Field(Integer(1), "torch.cuda.max_memory_reserved, of that run.", if_absent=_CUDA),
 }
 _MEMORY = Table(

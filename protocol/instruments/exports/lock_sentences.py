@@ -389,7 +389,7 @@ def seeds(lock: Mapping[str, Any]) -> list[str]:
         if outside_runs.is_outside(lock):
             return [
                 f"The held-out problems are drawn from their pool by the lock's digest and {source}, which did not "
-                f"exist at the time of locking. The repetitions {named} are labels of the files."
+                f"exist at the time of locking. The repetitions {named} are labels in the files."
             ]
         return [
             f"The seeds {named} are labels: sampling, and the text of generated held-out problems, derive "

@@ -51,7 +51,7 @@ class Proxies(NamedTuple):
     """Share of the retained slots that are among the equally many that receive the most attention afterwards.
     """
     captured: float
-    """Share of the attention to the slots at the eviction that goes to retained ones."""
+    """Share of the attention, at the eviction, that goes to slots that are retained."""
     best: float
     """The same share for the slots that receive most: what an oracle would capture."""
     cosine: float

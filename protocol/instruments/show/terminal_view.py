@@ -270,7 +270,7 @@ def _join_styles(chars: Sequence[tuple[str, str]]) -> Line:
 def _format_retained(answer: Answer, *, colours: bool, plain: bool) -> list[Line]:
     """Format which tokens a lane retained: shaded, or with a row of marks below each line."""
     if answer.kept is None:
-        return _wrap(f"{INDENT}which tokens it kept is not told: {answer.unkept}") if answer.unkept else []
+        return _wrap(f"{INDENT}not known which tokens it kept: {answer.unkept}") if answer.unkept else []
     retained: RetainedTokens = answer.kept
     lines: list[Line] = [(Part(f"{INDENT}kept after {retained.event_text}"),)]
     lines += [(Part(f"{INDENT}{line}", "pale"),) for line in wrap_text(retained.said, _page_width() - len(INDENT))]

@@ -344,7 +344,7 @@ class _Driver:
         if self._replaced + len(lost_workers) > MAX_LOSSES * len(self._commands):
             message = next((state.message for state in lost_workers.values() if state.message), "it said nothing")
             raise Refusal(
-                f"executor: workers ended {self._replaced + len(lost_workers)} times and brought nothing, last: "
+                f"executor: workers ended {self._replaced + len(lost_workers)} times without a result, the last with: "
                 f"{message}; run the command again to go on"
             )
         self._replaced += len(lost_workers)

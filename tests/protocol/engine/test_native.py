@@ -238,7 +238,7 @@ def test_a_lane_that_is_not_finite_fails_and_leaves_the_others_alone():
     ("family", "changes", "reason"),
     [
         ("Mistral", {}, "a model of Llama, Qwen2 or Qwen3, and this one is of mistral"),
-        ("Llama", {"head_dim": 16}, "heads of 32, 64 or 128 numbers, and those of the model have 16"),
+        ("Llama", {"head_dim": 16}, "head sizes of 32, 64 or 128, and the model's is 16"),
         ("Llama", {"hidden_act": "gelu"}, "the activation silu, and the model has gelu"),
         ("Llama", {"intermediate_size": 100}, "sizes that 16 divides, and the model has"),
         ("Qwen2", {"use_sliding_window": True, "sliding_window": 8, "max_window_layers": 1}, "sliding windows"),

@@ -58,7 +58,7 @@ NATIVE = 'kernel = "native"'
 @pytest.mark.parametrize(
     ("policy", "heads", "reason"),
     [
-        ("h2o", {"head_dim": 80}, "heads of 32, 64 or 128 numbers, and those of the model have 80 (model path:"),
+        ("h2o", {"head_dim": 80}, "head sizes of 32, 64 or 128, and the model's is 80 (model path:"),
         ("syn_mem", {}, "slots stored as computed and read whole, and StaticHybrid does otherwise (arm 'crystal')"),
         ("subspace", {}, "slots stored as computed and read whole, and Subspace does otherwise (arm 'crystal')"),
     ],

@@ -112,7 +112,7 @@ def test_a_file_that_shows_something_else_is_named_where_what_is_here_drew_it(fo
 @pytest.mark.parametrize(("name", "change"), RENDERINGS)
 def test_another_rendering_is_the_same_content(folder, name, change):
     edit(folder / name, change)
-    assert check(folder).endswith(f"drawn again from the records, the same content; other bytes: {name}")
+    assert check(folder).endswith(f"drawn again from the records with the same content; only the bytes differ: {name}")
 
 
 def test_what_another_library_rendered_is_no_other_content(folder):

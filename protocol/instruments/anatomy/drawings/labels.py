@@ -93,7 +93,7 @@ def anatomy_labels(study: AnatomyReport, panels: Sequence[Panel]) -> Figure:
         status_lines(study),
         [
             "Share of tokens that were needed, mean over labelled traces, those included whose answer no "
-            "occlusion changed. Lines: 95 % intervals (Wilson) of these means, traces counted and not "
+            "occlusion changed. Lines: 95 % intervals (Wilson) of these means, over traces and not "
             "tokens; each by itself, not corrected.",
             "The ends of a span lie in one window, the rest in several: fewer tokens are found needed there "
             "for that alone. A label is as wide as a window, so that a class has the labels of what stands "

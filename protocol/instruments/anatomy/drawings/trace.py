@@ -91,8 +91,8 @@ def anatomy_trace(study: AnatomyReport, view: TraceView) -> Figure:
         [view.subtitle, *status_lines(study)],
         [
             "Needed: a window that covers the token was occluded, and the answer's grade changed. A label is "
-            "as wide as a window, so that tokens beside a needed one share it. What the text holds twice is "
-            "not needed once."
+            "as wide as a window, so that tokens beside a needed one share it. Of a token that the "
+            "text has twice, neither is needed."
             + EXACT * any(reading == data_flow.NAME for reading, _ in labelled.needed)
             + SETS * any(reading in SET_NAMES.values() for reading, _ in labelled.needed),
             "Kept: share of (layer, KV head) pairs that still held the token when the model went on, in "

@@ -362,7 +362,7 @@ def test_how_a_study_ended_is_audited(old):
     new = amended(old)
     assert amendment.describe_ending(Registration(old)) == "amended by new: a typing error"
     new.rename(old.parent.parent / f"{old.parent.name} elsewhere")
-    with pytest.raises(CannotTell, match="which no folder beside has"):
+    with pytest.raises(CannotTell, match="which no folder next to it has"):
         amendment.describe_ending(Registration(old))
     folder = old.parent / "withdrawn"
     toy.confirm(folder, stop_after=2)

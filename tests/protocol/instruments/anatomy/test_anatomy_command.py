@@ -418,7 +418,7 @@ def test_a_replay_labels_drawn_traces_again(study, tmp_path, monkeypatch, label,
         (text,) = texts
         assert "of 3 drawn lines came again" in text
         return
-    with pytest.raises(refusal, match=r"anatomy: .* of 3 drawn lines came otherwise, first .*windows"):
+    with pytest.raises(refusal, match=r"anatomy: .* of 3 drawn lines differ, the first: .*windows"):
         list(texts)
 
 
@@ -434,5 +434,5 @@ def test_one_text_that_rounding_parts_accuses_nobody_and_three_do(study, tmp_pat
         return occlusion.TraceLine(body | others, values)
 
     monkeypatch.setattr(occlusion, "occlude_traces", each(label))
-    with pytest.raises(refusal, match=r"anatomy: \d+ of \d+ values of 3 drawn lines came otherwise, first .*text"):
+    with pytest.raises(refusal, match=r"anatomy: \d+ of \d+ values of 3 drawn lines differ, the first: .*text"):
         list(replay._replay_instruments(Registration(study), tmp_path, "ab" * 16, replay.Engine(0, 1, ())))
