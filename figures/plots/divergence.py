@@ -59,7 +59,7 @@ def _bin_positions(cell: tuple[str, ...], lanes: Sequence[NDArray[np.float64]], 
         np.add.at(counts, bins, 1)
         for total, row in zip(sums, values, strict=True):
             np.add.at(total, bins, row)
-    differs, nats = sums / counts
+    differs, nats = sums / np.where(counts, counts, np.nan)  # no lane of the arm may be so long, where some failed
     middles = np.minimum(np.arange(len(counts)) * width + (width + 1) / 2, longest)
     return ArmDivergence((cell[0], cell[1], cell[2]), cell[3], middles, differs, nats / MILLION)
 

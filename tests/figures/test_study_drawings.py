@@ -15,6 +15,7 @@ from analysis.judgement.study_files import read_study
 from figures import study
 from figures.drawing import page
 from figures.plots.accuracy import accuracy, arm_accuracy
+from figures.plots.divergence import divergence, read_divergences
 from figures.plots.needle import needle, needle_cells
 
 SHIPPED = [reports.SHIPPED / name for name in ("quickstart", "retrieval")]
@@ -143,3 +144,34 @@ def test_every_text_of_a_shipped_study_lies_on_the_page_and_on_no_other(folder):
     judged, read = page.read_judged(folder), read_study(folder)
     for drawing, data in ((accuracy, read.lanes), (needle, needle_cells(read.lock, read.lanes))):
         drawing_checks.drawn(drawing, judged, data)
+
+
+def test_divergence_is_the_mean_of_all_lanes_that_are_so_long(tmp_path):
+    """Two lanes of one arm in bins of two positions, counted by hand."""
+    folder, cells = tmp_path / "study", [["m", "t", budget, arm, 0] for budget, arm in (("full", "full"), ("8", "a"))]
+    (folder / "records").mkdir(parents=True)
+    longest, million = 22, 1_000_000
+    lanes = {
+        "p": {"agrees": "0" + 21 * "1", "nats": [3 * million, *21 * [0]]},
+        "q": {"agrees": "010", "nats": [million, 0, 2 * million]},
+    }
+    bodies = [
+        {"phase": "confirm", "cell": dict(zip(("model", "task", "budget", "arm"), cell, strict=False)), "problem": name}
+        | ({"divergence": lanes[name]} if cell[3] == "a" else {})
+        for cell in cells
+        for name in lanes
+    ]
+    lines = [json.dumps({"body": body}) for body in bodies]
+    (folder / "records" / "shard-0.jsonl").write_text("\n".join(lines) + "\n")
+    lock = {"protocol": {"content": {"outcome": {"kind": "agreement"}}}, "grid": cells}
+    (found,) = read_divergences(folder, lock)
+    assert (found.cell, found.arm) == (("m", "t", "8"), "a")
+    assert found.positions.tolist() == [1.5 + 2 * number for number in range(longest // 2)]
+    assert found.differs.tolist() == [2 / 4, 1 / 3, *9 * [0]]
+    assert found.nats.tolist() == [4 / 4, 2 / 3, *9 * [0]]
+    figure = divergence(page.read_judged(reports.copied(tmp_path / "judged")), [found])
+    lines = {line.get_gid(): line for axes in figure.axes for line in axes.get_lines()}
+    assert lines["differs-m/t/8/a"].get_ydata()[0] == 50
+    assert lines["nats-m/t/8/a"].get_ydata()[0] == 1
+    del lock["protocol"]["content"]["outcome"]
+    assert read_divergences(folder, lock) == []
