@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from protocol.evidence.invariants import invariant
 from protocol.evidence.invariants.invariant import Subject, Violation, declare_invariant, ordered_attempts
 from protocol.evidence.measurement_journal import Bodies
-from protocol.formats.vocabulary import OF_FULL
+from protocol.formats.vocabulary import FULL, OF_FULL
 from protocol.instruments.anatomy import slip, windows
 from protocol.instruments.anatomy.fields import CORRECT, MEASURED, ORACLE, READINGS
 from protocol.instruments.anatomy.trace_file import ExpectedTrace, assign_half
@@ -180,8 +180,9 @@ def _evicting_arms(context: AnatomyContext) -> list[str]:
     sorted); then the candidates of a sweep, which are in no cell.
     """
     cells, arms = context.content["grid"], context.content["protocol"]["content"]["arms"]
-    evicting = {arm for arm in arms if context.content["promises"][arm]["fires"] != "never"}
-    return [arm for arm in dict.fromkeys((*(cell[3] for cell in cells), *arms)) if arm in evicting]
+    full_arms = {cell[3] for cell in cells if cell[2] == FULL}
+    full_arms |= {arm for arm, promise in context.content.get("promises", {}).items() if promise["fires"] == "never"}
+    return [arm for arm in dict.fromkeys((*(cell[3] for cell in cells), *arms)) if arm in {*arms} - full_arms]
 
 
 @declare_invariant("budget", "line")
