@@ -273,6 +273,34 @@ STOPPED = {
         "statistics.NormalDist.hidden = slots",
         "changed statistics.NormalDist.hidden",
     ),
+    "hides it behind a name without letters": (
+        "import statistics",
+        "setattr(statistics, '', 0); statistics.hidden = slots",
+        "changed statistics.",
+    ),
+    "hides it behind a name that is false": (
+        "class Name(str):\n    def __bool__(self):\n        return False\nname = Name('A')",
+        "vars(torch)[name] = 0; torch.hidden = slots",
+        "changed torch.<a name of its own class>",
+    ),
+    "hides it at a name that is equal to all": (
+        "class Name(str):\n    __hash__ = str.__hash__\n    def __eq__(self, other):\n        return True\n"
+        "name = Name('hidden')",
+        "vars(torch)[name] = slots",
+        "changed torch.<a name of its own class>",
+    ),
+    "keeps it in the version of its warnings": ("", "globals()['__warningregistry__'] = {'version': slots}", KEEPS),
+    "keeps it at a name that calls itself otherwise": (
+        "class Name(str):\n    def __format__(self, form):\n        return 'small'\nglobals()[Name('kept')] = 0",
+        "globals()['kept'] = slots",
+        "has a name of its own class in cheat_keeps_it_at_a_name_that_calls_itself_otherwise",
+    ),
+    "keeps it at the name of something else": (
+        "import types\nlate = sys.modules[f'{__name__}.late'] = types.ModuleType('late')\nlate.kept = 0\n"
+        "globals()['late.kept'] = 0",
+        "late.kept = slots",
+        KEEPS,
+    ),
     "hides it among the modules": ("", "sys.modules['hidden'] = [slots]", "changed what is loaded"),
     "loads a module that it wrote": (
         "",

@@ -156,6 +156,8 @@ class Confinement:
         with self.apply():
             self._policies = tuple(build())
             self._own_modules = self._list_own_modules()
+            for name in self._own_modules:  # Python counts there which warnings it has shown, unless there is None
+                vars(sys.modules[name])["__warningregistry__"] = None
             self._own_state = self._read_own_state()
             self._next_check = perf_counter() + CHECK_SHARE * (perf_counter() - start)
             yield check
@@ -203,17 +205,19 @@ class Confinement:
             return
         is_harmless = True
         for where, each in list(self._surroundings.items()):
-            if name := self._first_change(vars(each.owner), each):
+            if (name := self._first_change(vars(each.owner), each)) is not None:
                 is_harmless = False
                 yield where, name
         if is_harmless:
             self._entries.accept()
 
-    def _first_change(self, now: Mapping[str, object], each: "Surroundings") -> str:
-        """Return the first name at which another value stands; empty if there is none. Submodules may be added, and
+    def _first_change(self, now: Mapping[str, object], each: "Surroundings") -> str | None:
+        """Return the first name at which another value stands; None if there is none. Submodules may be added, and
         what Python sets when it is first read; what a library loads late may be added to what is not guarded.
         """
         before = each.names
+        if not {id(name) for name in now if type(name) is not str} <= {*map(id, before)}:
+            return "<a name of its own class>"  # which would be asked here
         changed = [name for name in {**before, **now} if not _is_alike(now.get(name, before), before.get(name, before))]
         return min(
             (
@@ -222,7 +226,7 @@ class Confinement:
                 if not (issubclass(kind := type(now.get(name)), ModuleType) or name in LAZY_NAMES)
                 and (each.is_guarded or not (kind in _HARMLESS_KINDS or self._may_be_late(now.get(name))))
             ),
-            default="",
+            default=None,
         )
 
     def _may_be_late(self, value: object) -> bool:
@@ -265,9 +269,10 @@ class Confinement:
     def _read_own_state(self) -> ReachableState:
         roots: list[tuple[str, object]] = []
         for name in filter(sys.modules.__contains__, self._own_modules):
-            for key, value in vars(sys.modules[name]).items():
-                if key not in ("__builtins__", "__warningregistry__") or set(value) - {"version"}:
-                    roots.append((f"{name}.{key}", value))
+            namespace = vars(sys.modules[name])
+            if any(type(key) is not str for key in namespace):
+                raise self._tampered(f"has a name of its own class in {name}")
+            roots += [(f"{name}.{key}", value) for key, value in namespace.items()]
         own = {id(vars(sys.modules[name])) for name in self._own_modules if name in sys.modules}
         roots += [(f"policy {number}", policy) for number, policy in enumerate(self._policies)]
         try:

@@ -76,7 +76,7 @@ def read_state(roots: Iterable[tuple[str, object]], foreign: Collection[int]) ->
             content, children = _describe(name, value)
             digest.update(repr(content).encode() if not isinstance(content, bytes) else content)
             waiting.extend(children)
-        digests[name] = digest.digest()
+        digests[name] = digests.get(name, b"") + digest.digest()  # `a.b` may be a name of `a` and a module
     return ReachableState(digests, seen.values())
 
 
