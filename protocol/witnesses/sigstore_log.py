@@ -20,6 +20,10 @@ from protocol.formats import documents
 from protocol.formats.findings import one_line
 from protocol.formats.refusals import Tampered
 
+ADVICE = "--sigstore-root, or a newer library, may know who vouches for it"
+# How errors begin that the library has where the root lacks a log of certificates, or all authorities that stamp.
+UNKNOWN = ("failed to verify SCT", "no Timestamp Authorities")
+
 
 @dataclass(frozen=True)
 class SigstoreLog:
@@ -59,6 +63,8 @@ class SigstoreLog:
             bundle = bundles.from_json(proof)
             signer.verify(bundle.signing_certificate)
         except Exception as error:  # any error from malformed bytes
+            if "mediaType" in str(error) and b"application/vnd.dev.sigstore.bundle" in proof:
+                raise Unproven(f"a format that is not known here: {one_line(error)}; {ADVICE}") from None
             raise Tampered(f"no bundle signed by {registered['identity']}: {one_line(error)}") from None
         content = json.loads(bundle.to_json())
         signed = content.get("messageSignature", {}).get("messageDigest", {}).get("digest")
@@ -70,10 +76,10 @@ class SigstoreLog:
             verifier.verify_artifact(hashed, bundle, signer)
         except Exception as error:
             is_known = promised and entry["logId"] in [log["logId"] for log in trusted_root["tlogs"]]
-            if is_known and not isinstance(error, _library("errors").CertValidationError):
+            is_unknown = isinstance(error, _library("errors").CertValidationError) or str(error).startswith(UNKNOWN)
+            if is_known and not is_unknown:
                 raise Tampered(f"the bundle does not verify: {one_line(error)}") from None
-            advice = "--sigstore-root, or a newer library, may know who vouches for it"
-            raise Unproven(f"{one_line(error)}; {advice}") from None
+            raise Unproven(f"{one_line(error)}; {ADVICE}") from None
         stamps = bundle.verification_material.timestamp_verification_data
         stamped = [stamp.tst_info.gen_time.timestamp() for stamp in (stamps.rfc3161_timestamps if stamps else [])]
         seconds = math.ceil(max(promised + stamped))

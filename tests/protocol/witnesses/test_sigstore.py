@@ -181,6 +181,21 @@ def test_a_log_that_is_younger_than_the_reader_is_no_forgery(study, instance, bu
         verify(study, later, bundle)
 
 
+def test_a_log_of_certificates_that_is_younger_than_the_reader_is_no_forgery(study, instance, bundle, tmp_path):
+    """The same authority and the same log of signatures, which promised the time; another log of certificates."""
+    later = instance.trusted_root()
+    later["ctlogs"] = Instance().trusted_root()["ctlogs"]
+    (tmp_path / "root.json").write_text(json.dumps(later))
+    with pytest.raises(Unproven, match="newer library"):
+        verify(study, tmp_path / "root.json", bundle)
+
+
+def test_a_bundle_of_a_format_that_is_younger_than_the_reader_is_no_forgery(study, root, bundle):
+    later = changed(bundle, "mediaType", "application/vnd.dev.sigstore.bundle.v0.9+json")
+    with pytest.raises(Unproven, match="newer library"):
+        verify(study, root, later)
+
+
 @pytest.fixture(scope="module")
 def stamping(instance, tmp_path_factory):
     """A time-stamping authority that the instance trusts, as logs have it that promise no time."""
@@ -214,6 +229,14 @@ def test_a_log_that_promises_no_time_needs_a_stamp_and_the_latest_counts(study, 
     year = str(NOW.year).encode()
     forged["signedTimestamp"] = base64.b64encode(answer.replace(b"\x18\x0f" + year, b"\x18\x0f2020")).decode()
     assert verify(study, trusted, with_stamps(bundle, forged, genuine)).order == vouched.order
+    promised = copy.deepcopy(bundle)
+    promised["verificationMaterial"]["timestampVerificationData"] = {"rfc3161Timestamps": [genuine]}
+    unstamped = {
+        name: [] if name == "timestampAuthorities" else value for name, value in instance.trusted_root().items()
+    }
+    (tmp_path / "unstamped.json").write_text(json.dumps(unstamped))
+    with pytest.raises(Unproven, match="Timestamp Authorities"):
+        verify(study, tmp_path / "unstamped.json", promised)
     with pytest.raises(Unproven, match="time"):
         verify(study, trusted, with_stamps(bundle, forged))
     own = authority.made(tmp_path / "own")
