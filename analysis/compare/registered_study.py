@@ -26,6 +26,7 @@ def study_rows(folder: Path) -> ResultFile:
     """
     study = contrasts.apply_missing_rule(read_judged(folder)).study
     content = study.lock["protocol"]["content"]
+    unit = ", by agreement with the full cache on its text" if "outcome" in content else ""
     has_several = len(content["models"]) * len(content["budgets"]) > 1
     registered = study.lanes[study.lanes["budget"].isin([*content["budgets"], FULL])]
     lanes = registered[registered["state"] != EXCLUDED]
@@ -40,9 +41,12 @@ def study_rows(folder: Path) -> ResultFile:
             score = math.nan if correct is None else float(correct)
             where = f"{folder}: {arm} {problem}"
             answers.append(
-                ScoredAnswer(arm, task_name, problem, str(seed), score, label, _question(task, problem), None, where)
+                ScoredAnswer(
+                    arm, task_name, problem, str(seed), score, label, _question(task, problem + unit), None, where
+                )
             )
     notes = [f"{folder}: its own verdict is the registered one; this is another look at the same lanes"]
+    notes += [f"{folder}: scores are not of answers: arms are compared{unit}"] if unit else []
     notes += [f"{folder}: {left_out} lanes of excluded problems are left out"] if left_out else []
     return ResultFile(KIND, answers, tuple(notes), content["decision"]["subject"])
 

@@ -42,7 +42,7 @@ def find_changed_grades(
             if (reference := find_reference(body)) is body:
                 continue
             lanes += 1
-            reference_value, value = None if reference is None else judged_score(reference), judged_score(body)
+            reference_value, value = None if reference is None else reference_score(reference, body), judged_score(body)
             if reference_value is None or value is None or reference_value == value:
                 continue
             cell = body["cell"]
@@ -94,6 +94,13 @@ def evicts(body: Body) -> bool:
 def _comparator_arm(content: Mapping[str, Any]) -> str:
     """Return the reference arm for studies without a full cache."""
     return str((content.get("sweep") or {}).get("baseline", content["decision"]["against"][0]))
+
+
+def reference_score(reference: Body, body: Body) -> float | None:
+    """Return what the reference of a lane is worth beside it: 1 where the lane was fed the text of the full cache and
+    is worth its agreement, since that agrees with itself, whatever it answers.
+    """
+    return 1.0 if "divergence" in body else judged_score(reference)
 
 
 def judged_score(body: Mapping[str, Any]) -> float | None:

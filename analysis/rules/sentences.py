@@ -8,6 +8,7 @@ from analysis.stats.methods import METHODS
 from protocol.formats.vocabulary import BYTES_OF
 
 Row: TypeAlias = Mapping[str, Any]  # a judgement, or a row of it
+AGREED = "agreed with the full cache, on its text, significantly"
 PART_PHRASES = {"model": "on {}", "task": "on {}", "budget": "at budget {}", "against": "against {}"}
 
 
@@ -18,11 +19,11 @@ def significance_sentences(judged: Mapping[str, Any]) -> list[str]:
     how += ", simultaneous" if METHODS[judged["method"]].family else ", Bonferroni"
     facts = []
     for phrases, key in (
-        (("more accurate", "scored significantly higher"), "better"),
-        (("less accurate", "scored significantly lower"), "worse"),
+        (("was significantly more accurate", "scored significantly higher", f"{AGREED} more"), "better"),
+        (("was significantly less accurate", "scored significantly lower", f"{AGREED} less"), "worse"),
     ):
-        for phrase, scored in ((f"was significantly {phrases[0]}", False), (phrases[1], True)):
-            named = [contrast_name(row) for row in contrasts if row[key] and ("scored" in row) == scored]
+        for phrase, scored in zip(phrases, (False, True, "agreement"), strict=True):
+            named = [contrast_name(row) for row in contrasts if row[key] and row.get("scored", False) == scored]
             if named:
                 where = f"{len(named)} of {len(contrasts)} contrasts ({how}): {list_first(named)}"
                 facts.append(f"{subject} {phrase} in {where}.")

@@ -36,8 +36,8 @@ def find_discordant(
     contrast: a row of the judgement, inside or outside the rule's family. limit: the maximum for each kind;
     None returns all of them, as many as the row's `gains` and `losses`.
     """
-    if outside_runs.is_outside(files.study.lock):
-        return []  # records have no texts of another harness
+    if outside_runs.is_outside(files.study.lock) or "outcome" in files.study.lock["protocol"]["content"]:
+        return []  # records have no texts of another harness, nor of arms that were fed the full cache's
     study = contrasts.apply_missing_rule(files.study).study
     problems = study.lock["items"][contrast["task"]]["confirm"]
     subject_lanes, comparator_lanes = (

@@ -150,6 +150,8 @@ def _legend_notes(judged: Row) -> list[str]:
 
 def _answers_by_heading(contrast: Row, answers: Sequence[DiscordantAnswer]) -> dict[str, list[dict[str, Any]]]:
     verbs = ("scored higher", "scored lower") if "scored" in contrast else ("was right", "was wrong")
+    if contrast.get("scored") == "agreement":
+        verbs = ("agreed more", "agreed less")
     other = "" if "scored" in contrast else f", where {contrast['against']} was {'{}'}"
     headings = {
         "gain": f"{contrast['gains']} gained: {contrast['subject']} {verbs[0]}{other.format('wrong')}",

@@ -54,7 +54,7 @@ def render_cells(files: JudgedStudy) -> Markup:
         "cells.html",
         gate_table=report_tables.gate_table(judged["gate"]) if judged.get("gate") else "",
         arms_table=report_tables.arms_table(judged, lanes),
-        warnings=eviction_counts.eviction_warnings(rows),
+        warnings=eviction_counts.eviction_warnings(rows, arm_text.altered_arms(files.study.lock)),
         evictions_table=report_tables.evictions_table(rows),
         ratios_table=report_tables.ratios_table(rows),
         ratios=[f"{name}: {ratio.text}." for name, ratio in eviction_counts.RATIOS.items()],

@@ -6,8 +6,14 @@ from collections import defaultdict
 import pytest
 import studies
 
+from analysis.compare.registered_study import study_rows
 from analysis.judge import judge
+from analysis.rules.sentences import significance_sentences
 from figures.plots.divergence import read_divergences
+from figures.report_page import discordant_answers, report_sections
+from figures.report_page.judged_study import read_judged_study
+from protocol.evidence.registration import Registration
+from protocol.instruments.exports import every_eval_ever
 from protocol.run import lane_comparison
 
 pytestmark = pytest.mark.usefixtures("same_environment")
@@ -60,10 +66,36 @@ def test_a_study_of_agreement_is_registered_confirmed_audited_and_drawn(tmp_path
         assert entry.positions[0] in (1, 1.5)  # bins of one or two positions, of 24
         if entry.positions[0] == 1:
             assert entry.nats[0] == pytest.approx(sum(first) / len(first))
+    said_elsewhere(folder, judged)
     audited = studies.here("audit", folder, "--replay", "4")
     assert audited.returncode == 0, audited.stdout + audited.stderr
     assert "4 of 4 lanes drawn" in " ".join(audited.stdout.split())
     assert studies.here("regrade", folder).stdout.startswith("0 of 48 lanes grade otherwise")
+
+
+def said_elsewhere(folder, judged):
+    """No reader of its files takes agreement for right answers, or the full cache's text for that of an arm."""
+    shown = studies.here("show", folder)
+    assert "12 of 12 problems" in shown.stdout
+    assert all(row.split()[2] == "0" for row in shown.stdout.splitlines() if row.startswith("needle/"))  # better
+    one = " ".join(studies.here("show", folder, "--problem", judged_problem(folder)).stdout.split())
+    assert "were fed the full cache's text, and did not say it" in one
+    assert "better than the full cache" not in one
+    (document,) = every_eval_ever.build_documents(Registration(folder))
+    metrics = {entry["metric_config"]["metric_name"] for entry in document["evaluation_results"]}
+    assert metrics == {"agreement with the full cache on its text"}
+    compared = study_rows(folder)
+    assert any("scores are not of answers" in note for note in compared.notes)
+    assert all("agreement" in dict(answer.question)["registered study"] for answer in compared.rows)
+    files = read_judged_study(folder)
+    assert [discordant_answers.find_discordant(files, row) for row in judged["contrasts"]] == [[], []]
+    assert "the full cache under another name" not in report_sections.render_cells(files)  # random packs its slots
+    won = {**judged, "contrasts": [{**row, "better": True} for row in judged["contrasts"]]}
+    assert significance_sentences(won)[0].startswith("crystal agreed with the full cache, on its text, significantly")
+
+
+def judged_problem(folder):
+    return json.loads(studies.shard_text(folder).splitlines()[0])["body"]["problem"]
 
 
 @pytest.mark.parametrize(

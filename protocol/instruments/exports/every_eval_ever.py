@@ -21,6 +21,7 @@ def build_documents(study: Registration) -> Iterator[dict[str, Any]]:
     if not study.has(VERDICT):
         raise BadInput(f"{study.folder} has no verdict; run: kv-prereg confirm {study.folder}")
     judged, content = study.verdict.content["judged"], study.lock.content
+    metric = "agreement with the full cache on its text" if "outcome" in study.protocol else "accuracy"
     retrieved = str(int(datetime.fromisoformat(study.entries[-1].time).timestamp()))
     for model in study.protocol["models"]:
         yield {
@@ -45,18 +46,20 @@ def build_documents(study: Registration) -> Iterator[dict[str, Any]]:
                 "additional_details": {"deployment_type": "self_deployed", "model_availability": "open_weights"},
             },
             "evaluation_results": [
-                _describe_arm(arm) for arm in judged["arms"] if arm["model"] == model and arm["accuracy"] is not None
+                _describe_arm(arm, metric)
+                for arm in judged["arms"]
+                if arm["model"] == model and arm["accuracy"] is not None
             ],
         }
 
 
-def _describe_arm(arm: Mapping[str, Any]) -> dict[str, Any]:
+def _describe_arm(arm: Mapping[str, Any], metric: str) -> dict[str, Any]:
     measured = {name: arm[name] for name in MEASURED if arm.get(name) is not None}
     return {
         "evaluation_name": f"{arm['task']}, {arm['arm']} at {arm['budget']}",
         "source_data": {"dataset_name": arm["task"], "source_type": "other"},
         "metric_config": {
-            "metric_name": "accuracy",
+            "metric_name": metric,
             "lower_is_better": False,
             "score_type": "continuous",
             "min_score": 0,

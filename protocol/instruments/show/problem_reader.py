@@ -93,6 +93,9 @@ def read_problem(
     phase_folder = study.phase_folder(phase)
     reference_text = None if reference is None else reference["text"]
     retained = _decode_retained(study, home, lane_filter, shown_bodies, reference_text, report)
+    reference_answer = None if reference is None else _make_answer(phase_folder, reference, None)
+    if reference_answer is not None and "outcome" in study.protocol:
+        reference_answer = reference_answer._replace(worth=1.0)  # the full cache agrees with itself
     return ProblemAnswers(
         folder=str(study.folder),
         phase=phase,
@@ -104,7 +107,7 @@ def read_problem(
         prompt=built and _format_prompt(built),
         unbuilt=build_error,
         gold=() if built is None else (built.gold,) if isinstance(built.gold, str) else tuple(built.gold),
-        reference=None if reference is None else _make_answer(phase_folder, reference, None),
+        reference=reference_answer,
         full=reference is not None and reference["cell"]["budget"] == FULL,
         answers=tuple(
             _make_answer(phase_folder, body, reference_text)._replace(**retained.get(records.body_key(body), {}))
@@ -289,6 +292,10 @@ def _remarks(study: Registration, reference: Body | None, shown_bodies: Sequence
         messages.append(f"No full cache ran here: {reference['cell']['arm']} stands in its place.")
     if any(body["prompt"] != reference["prompt"] for body in shown_bodies):
         messages.append("Some arms were asked otherwise than the reference: their texts part for that, too.")
+    if "outcome" in study.protocol:
+        messages.append(
+            "The other arms were fed the full cache's text, and did not say it: a score is agreement with it."
+        )
     return messages
 
 

@@ -27,6 +27,15 @@ def lane(arm, grade, *, budget="64", seed=1, problem="p"):
     return {"cell": cell, "problem": problem, "state": "ok", "grade": grade}
 
 
+def test_a_lane_that_was_fed_the_full_caches_text_is_never_better_than_it():
+    whole = lane("full", "wrong", budget="full")
+    followers = [
+        lane(arm, "scored") | {"score": score, "divergence": {}} for arm, score in (("a", "0.9"), ("b", "1.0"))
+    ]
+    (problem,) = changed_grades.find_changed_grades([whole, *followers], CONTENT)
+    assert (problem.lost, problem.gained, problem.lanes) == (1, 0, 2)
+
+
 CONTENT = {"decision": {"against": ["b"]}}
 
 
