@@ -23,6 +23,7 @@ from analysis.compare.scored_answers import (
 
 KIND = "inspect_ai log"
 HEADER = "header.json"
+SAID = {"model": "model", "made": "created", "run": "eval_id"}  # of a run, and where a log says it
 # As in inspect_ai (scorer/_metric.py, value_to_float); any other text is refused as a score.
 WORDS = {"C": 1.0, "P": 0.5, "I": 0.0, "N": 0.0}
 
@@ -73,7 +74,7 @@ def _collect_rows(path: Path, header: Any, samples: list[tuple[str, Any]], optio
     notes = [f"{path.name}: status {status!r}"] if status != "success" else []
     limits = Counter(_limit_kind(sample) for _, sample in checked if sample.get("limit") is not None)
     notes += [f"{path.name}: {count} samples ran into the limit of {kind}" for kind, count in limits.items()]
-    said = {"model": str(run.get("model", "")), "made": str(run.get("created", ""))}
+    said = {name: str(run.get(field, "")) for name, field in SAID.items()}
     return ResultFile(KIND, rows, (*notes, *error_metric_notes(metric)), **said)
 
 

@@ -42,8 +42,8 @@ class ScoredAnswer(NamedTuple):
 
 class ResultFile(NamedTuple):
     """The content of a result file. kind: of file, as text. notes: what a reader of the numbers must know
-    about it. subject: of a registered study. model, made: what ran, and when, as ISO 8601; empty where no file of
-    the run says it.
+    about it. subject: of a registered study. model, made, run: what ran, when, as ISO 8601, and its name, which no
+    other run has; empty where no file of the run says it.
     """
 
     kind: str
@@ -52,6 +52,7 @@ class ResultFile(NamedTuple):
     subject: str | None = None
     model: str = ""
     made: str = ""
+    run: str = ""
 
 
 class ReadOptions(NamedTuple):

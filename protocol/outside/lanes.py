@@ -49,7 +49,7 @@ def _refuse_other_runs(study: Registration, answers: Answers) -> None:
     (model,) = study.protocol["models"]
     first_times = {entry.event: datetime.fromisoformat(entry.time) for entry in reversed(study.entries)}
     claimed, read = first_times["claim"], first_times.get("outputs", datetime.now(UTC))
-    owners: dict[tuple[str, frozenset[tuple[str, ...]]], tuple[str, str]] = {}
+    owners: dict[tuple[str, str, frozenset[tuple[str, ...]]], tuple[str, str]] = {}
     for arm, runs in answers.runs.items():
         for run in runs:
             if run.model and run.model != model and not run.model.endswith(f"/{model}"):
@@ -73,7 +73,7 @@ def _refuse_other_runs(study: Registration, answers: Answers) -> None:
                 for row in answers.rows
                 if row.file.name == run.name
             )
-            owner, name = owners.setdefault((run.made, scores), (arm, run.name))
+            owner, name = owners.setdefault((run.made, run.run, scores), (arm, run.name))
             if owner != arm:
                 raise ResultError(f"{run.name}: has time and scores of {name}; one run is one arm")
 

@@ -162,11 +162,12 @@ class ArmAnswer(NamedTuple):
 
 
 class ArmRun(NamedTuple):
-    """What a run says of itself: its model, and when it was made, as ISO 8601; empty where it does not."""
+    """What a run says of itself: its model, when it was made, as ISO 8601, and its name; empty where it does not."""
 
     name: str
     model: str
     made: str
+    run: str = ""
 
 
 class Answers(NamedTuple):
@@ -189,8 +190,9 @@ def read_answers(outputs: ArmFiles, protocol: Mapping[str, Any]) -> Answers:
                     contents = result_files.read_file(Path(home) / file.name, options)
                 except ResultError as refusal:
                     fault, _, advice = str(refusal).replace(f"{home}/", "").partition("; ")
-                    raise ResultError(fault if "--" in advice else f"{fault}; {advice}") from None  # options of compare
-                run = ArmRun(file.name, contents.model, contents.made)
+                    is_kept = advice and "--" not in advice  # of an option of compare
+                    raise ResultError(f"{fault}; {advice}" if is_kept else fault) from None
+                run = ArmRun(file.name, contents.model, contents.made, contents.run)
                 answers.runs[arm].append(_read_lm_eval_run(file, arm_files) or run)
                 for row in contents.rows:
                     if row.arm not in ("", arm):

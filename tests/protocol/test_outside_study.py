@@ -5,6 +5,7 @@ import json
 import shutil
 import tempfile
 from collections.abc import Callable
+from contextlib import nullcontext
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -14,11 +15,13 @@ import pytest
 import studies
 from outside_studies import samples
 
+from analysis.compare.scored_answers import ResultError
 from figures import report
 from protocol.evidence.registration import Registration
 from protocol.formats import canonical
 from protocol.formats.refusals import BadInput
 from protocol.formats.vocabulary import AS_RUN
+from protocol.outside import lanes, output_files
 from protocol.outside import released as released_ids
 from protocol.plan import toml_reader
 
@@ -165,6 +168,20 @@ def test_logs_of_inspect_and_tables_are_judged_as_samples_of_lm_eval_are(claimed
     ]
     assert numbers[0] == numbers[1]
     assert outside_studies.run_audit(claimed.folder)[0] == 0
+
+
+@pytest.mark.parametrize(("names", "is_one"), [(("a", "a"), True), (("", ""), True), (("a", "b"), False)])
+def test_two_logs_of_one_second_with_equal_scores_are_two_runs_if_they_have_two_names(claimed, tmp_path, names, is_one):
+    """inspect_ai writes seconds, and begins the runs of one call together."""
+    created = datetime.now(UTC).replace(microsecond=0)
+    for arm, name in zip(("none", "h2o"), names, strict=True):
+        log = outside_studies.write_inspect(tmp_path / f"out/{arm}.json", dict.fromkeys(claimed.released, "C"))
+        said = json.loads(log.read_text())
+        said["eval"] |= {"created": created.isoformat(), "eval_id": name, "task_args": {"press": arm}}
+        log.write_text(json.dumps(said))
+    files = output_files.find_files(tmp_path / "out", ["none", "h2o"])
+    with pytest.raises(ResultError, match="one run is one arm") if is_one else nullcontext():
+        lanes.make_bodies(Registration(claimed.folder), files)
 
 
 def test_a_score_that_a_file_leaves_empty_is_missing_and_not_wrong(claimed, tmp_path):
