@@ -260,7 +260,8 @@ def format_answers(bodies: dict[str, list[dict[str, Any]]]) -> list[str]:
         by_arm.setdefault(body["cell"]["arm"], {})[(*body["cell"].values(), body["problem"])] = body
     lines = []
     for arm, answers in by_arm.items():
-        lines += ["", f"{arm} answered:"]
+        was_fed = any("divergence" in body for body in answers.values())
+        lines += ["", f"{arm} was fed the full cache's text, and agrees:" if was_fed else f"{arm} answered:"]
         for body in [*answers.values()][:SHOWN_ANSWERS]:
             grade = f"{body['grade']} {body.get('score', '')}".rstrip()
             label = f"  {body['problem']}, budget {body['cell']['budget']}: {grade}: "

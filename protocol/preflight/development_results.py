@@ -54,7 +54,10 @@ def summarize_cells(recorded: Iterable[Record]) -> list[dict[str, Any]]:
         row = {"model": model, "task": task, "budget": budget, "arm": arm, **count_answers(bodies.values())}
         if arm.endswith(RERUN_SUFFIX):
             first = groups[model, task, budget, arm.removesuffix(RERUN_SUFFIX)]
-            row["discordant"] = sum(first[key]["text"] != body["text"] for key, body in bodies.items())
+            row["discordant"] = sum(
+                any(first[key].get(name) != body.get(name) for name in ("text", "divergence"))
+                for key, body in bodies.items()
+            )
         rows.append(row)
     return rows
 
@@ -94,8 +97,8 @@ def gate_warnings(protocol: Design, bodies: Iterable[Mapping[str, Any]]) -> list
 
 
 def find_alike_arms(recorded_lanes: Iterable[Record]) -> list[AlikeArms]:
-    """Return the arms whose lanes nearly all have the same text and the same memory at every eviction, in
-    lanes where either dropped anything. Records do not name slots: on easy problems other slots may give the
+    """Return the arms whose lanes nearly all have the same text, or divergence from the same text, and the same memory
+    at every eviction, in lanes where either dropped anything. Records do not name slots: on easy problems other slots may give the
     same.
     """
     by_arm: dict[str, dict[LaneKey, tuple[str, ...]]] = defaultdict(dict)
@@ -105,7 +108,7 @@ def find_alike_arms(recorded_lanes: Iterable[Record]) -> list[AlikeArms]:
             continue
         if any(slots_before > slots_after for _, slots_before, slots_after in cache["events"]):
             key = (cell["model"], cell["task"], body["problem"], cell["budget"], str(cell["seed"]))
-            by_arm[cell["arm"]][key] = (body["text"], str(cache["events"]), cache["mean"])
+            by_arm[cell["arm"]][key] = (body["text"], str(body.get("divergence")), str(cache["events"]), cache["mean"])
     pairs = []
     for first_arm, second_arm in itertools.combinations(by_arm, 2):
         first, second = by_arm[first_arm], by_arm[second_arm]

@@ -12,8 +12,10 @@ from analysis.rules.sentences import significance_sentences
 from figures.plots.divergence import read_divergences
 from figures.report_page import discordant_answers, report_sections
 from figures.report_page.judged_study import read_judged_study
+from protocol import rehearse
 from protocol.evidence.registration import Registration
 from protocol.instruments.exports import every_eval_ever
+from protocol.preflight import development_results
 from protocol.run import lane_comparison
 
 pytestmark = pytest.mark.usefixtures("same_environment")
@@ -152,3 +154,22 @@ def test_a_replay_says_what_rounding_may_move_and_what_it_may_not():
     assert (flipped.field, flipped.may_be_rounding, flipped.position) == ("divergence.agrees", True, 3)
     assert not moved(score="0.500000").may_be_rounding
     assert not moved(divergence=None).may_be_rounding
+
+
+def test_a_lane_that_ran_twice_agrees_at_the_same_places_and_is_said_to_have_been_fed():
+    def lane(arm, agrees):
+        cell = {"model": "m", "task": "t", "budget": "64", "arm": arm, "seed": 0}
+        body = {"cell": cell, "problem": "p", "state": "ok", "grade": "scored", "score": "0.500000", "stop": "length"}
+        return body | {"text": "a b", "divergence": {"agrees": agrees, "nats": [0, 0]}}
+
+    cache = {"events": [[0, 9, 4]], "mean": "4.000000"}
+    for other, alike in (("10", 1), ("01", 0)):  # all arms have one text
+        arms = [{"body": {**lane(arm, agrees), "cache": cache}} for arm, agrees in (("a", "10"), ("b", other))]
+        assert len(development_results.find_alike_arms(arms)) == alike
+    for again, discordant in (("10", 0), ("01", 1)):
+        bodies = [lane("a", "10"), lane("a (again)", again)]
+        rows = development_results.summarize_cells([{"body": body} for body in bodies])
+        assert [row.get("discordant") for row in rows] == [None, discordant]
+    said = rehearse.format_answers({"probe": bodies})
+    assert "a was fed the full cache's text, and agrees:" in said
+    assert not any("answered" in line for line in said)
