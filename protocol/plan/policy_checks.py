@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 import policies
+from analysis.rules import RULES
 from policies.contract import UnitSelection
 from policies.structure import structure
 from protocol.formats.fields import Fault
@@ -15,7 +16,7 @@ from protocol.presses import supported_presses
 
 def faults(design: Design) -> Iterator[str]:
     """Yield every fault of arms, and of settings that all of them get."""
-    for wrong in (_policies, _names, _extra_prompts, _intervals):
+    for wrong in (_policies, _names, _sought, _extra_prompts, _intervals):
         yield from wrong(design)
 
 
@@ -96,6 +97,20 @@ def _names(design: Design) -> Iterator[str]:
             yield (
                 f"arms.{FULL}: stores or reads its slots otherwise than the model computes them, and this is the name "
                 "of the full cache; give it another name"
+            )
+
+
+def _sought(design: Design) -> Iterator[str]:
+    """Yield an arm that never evicts and whose smallest budget is sought: it holds the same at all of them."""
+    decision = design.decision
+    if not RULES[decision.rule].has_ordered_budgets:
+        return
+    sought = (decision.subject, *(decision.rule_settings.get("others") or ()))
+    for arm in (arm for arm in design.arms if arm.name in sought and arm.press is None):
+        if not design.policy(arm.name).evicts and not design.is_full(arm.name):
+            yield (
+                f"arms.{arm.name}: never evicts, and holds the same at every budget, of which {decision.rule} seeks "
+                'the smallest; write rule = "non_inferior" and one budget'
             )
 
 

@@ -98,8 +98,8 @@ def gate_warnings(protocol: Design, bodies: Iterable[Mapping[str, Any]]) -> list
 
 def find_alike_arms(recorded_lanes: Iterable[Record]) -> list[AlikeArms]:
     """Return the arms whose lanes nearly all have the same text, or divergence from the same text, and the same memory
-    at every eviction, in lanes where either dropped anything. Records do not name slots: on easy problems other slots may give the
-    same.
+    at every eviction, in lanes where either dropped anything. Records do not name slots: on easy problems other slots
+    may give the same.
     """
     by_arm: dict[str, dict[LaneKey, tuple[str, ...]]] = defaultdict(dict)
     for body in (record["body"] for record in recorded_lanes):
