@@ -180,14 +180,14 @@ def _limitations(judged: Mapping[str, Any], lock: Mapping[str, Any]) -> list[str
     decision = lock["protocol"]["content"]["decision"]
     unmatched = [contrast_name(row) for row in contrasts if not row["matched"] and row["difference"] is not None]
     if is_against_full(decision):
-        sentences += _full_cache_limits(decision, unmatched, len(contrasts))
+        sentences += _full_cache_limits(lock, unmatched, len(contrasts))
         sentences += memory_statements.unsaved_memory(contrasts)
     elif measures_memory(decision):
         tolerance = strip_zeros(decision["cache_tolerance"])
         against_full = [row for row in contrasts if "saves" in row]
         others = [row for row in contrasts if "saves" not in row]
         unsaved = [name for name in map(contrast_name, against_full) if name in unmatched]
-        sentences += _unsaved_limits(decision, unsaved, len(contrasts))
+        sentences += _unsaved_limits(lock, unsaved, len(contrasts))
         sentences += memory_statements.unsaved_memory(against_full)
         unbounded = set(map(contrast_name, memory_statements.unbounded_within(others, float(tolerance))))
         if unmatched := [name for name in unmatched if name not in {*unbounded, *unsaved}]:
@@ -217,23 +217,27 @@ def _limitations(judged: Mapping[str, Any], lock: Mapping[str, Any]) -> list[str
     return sentences
 
 
-def _unsaved_limits(decision: Mapping[str, Any], unsaved: Sequence[str], contrasts: int) -> list[str]:
-    """Return a limit against the full cache. unsaved: contrasts whose subject saves no memory."""
+def _unsaved_limits(lock: Mapping[str, Any], unsaved: Sequence[str], contrasts: int) -> list[str]:
+    """Return a limit against the full cache. unsaved: contrasts whose subject saves no memory. One that stores or reads
+    its slots otherwise than computed may lose all the same.
+    """
     if not unsaved:
         return []
+    decision = lock["protocol"]["content"]["decision"]
+    is_altered = read_judging(lock) > 2 and decision["subject"] in arm_text.altered_arms(lock)
+    reason = "" if is_altered else ": what evicts nothing loses nothing"
     return [
         f"Anything about eviction in {len(unsaved)} of {contrasts} contrasts, where the full cache held "
-        f"at most {100 * float(decision['cache_tolerance']):g} % more: what evicts nothing loses nothing "
-        f"({list_first(unsaved)})."
+        f"at most {100 * float(decision['cache_tolerance']):g} % more{reason} ({list_first(unsaved)})."
     ]
 
 
-def _full_cache_limits(decision: Mapping[str, Any], unsaved: Sequence[str], contrasts: int) -> list[str]:
+def _full_cache_limits(lock: Mapping[str, Any], unsaved: Sequence[str], contrasts: int) -> list[str]:
     """Return limits where the full cache is the only comparator."""
     return [
-        *_unsaved_limits(decision, unsaved, contrasts),
+        *_unsaved_limits(lock, unsaved, contrasts),
         "Anything at equal memory: the comparator is the full cache, and no other policy at the memory of "
-        f"{decision['subject']} is in the rule.",
+        f"{lock['protocol']['content']['decision']['subject']} is in the rule.",
     ]
 
 

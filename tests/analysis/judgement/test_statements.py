@@ -4,6 +4,7 @@ import pytest
 import study
 
 from analysis.judge import judge
+from analysis.judgement import statements
 
 AMENDS = {
     "name": "older",
@@ -74,3 +75,14 @@ def test_a_study_names_its_population_unless_it_was_locked_before_that_existed(t
     assert (new["population"], new["qualifiers"]) == ("these 12 problems of needle", [])
     old = judge(study.write(tmp_path / "old", study.content(), 12, won))
     assert not {"population", "qualifiers"} & set(old)
+
+
+@pytest.mark.parametrize(
+    ("state", "loses_nothing"), [("policies.state.Verbatim()", True), ("policies.quest.Quest()", False)]
+)
+def test_an_arm_that_holds_all_and_reads_some_may_lose(state, loses_nothing):
+    decision = {"subject": "a", "cache_tolerance": "0.02"}
+    lock = {"judging": 3, "policies": {"a": {"state": state}}, "protocol": {"content": {"decision": decision}}}
+    (said,) = statements._unsaved_limits(lock, ["m t at 1 against full"], 1)
+    assert said.startswith("Anything about eviction in 1 of 1 contrasts, where the full cache held at most 2 % more")
+    assert ("loses nothing" in said) == loses_nothing
