@@ -276,17 +276,24 @@ def refuse_duplicate_budgets(planned: PlannedStudy, lengths: PromptLengths, budg
 
 
 def _refuse_idle_budgets(planned: PlannedStudy, lengths: PromptLengths, budgets: Iterable[Budget]) -> None:
-    """Refuse a budget at which no arm evicts, as the longest measured prompt with the longest answer fits."""
+    """Refuse a budget at which no arm evicts, as the longest measured prompt with the longest answer fits, also in the
+    smallest round. A routing that bounds may leave less of what fits.
+    """
     protocol = planned.protocol
-    evicting = [arm.name for arm in protocol.arms if arm.press is None and protocol.policy(arm.name).evicts]
+    policies = {arm.name: protocol.policy(arm.name) for arm in protocol.arms if arm.press is None}
+    evicting = {arm: policy for arm, policy in policies.items() if policy.evicts}
+    if any(policy.routing.bounds for policy in evicting.values()):
+        return
     longest = {key: max(sizes, key=sum) for key, sizes in lengths.items()}
     most = max(sum(size) + task.max_new_tokens for (_, task, _), size in longest.items())
     for budget in budgets:
         room = (
-            budget.count_slots(size[0], planned.use(model, task.name), planned.slot(model, arm))
+            policy.cadence.smallest_budget(
+                budget.count_slots(size[0], planned.use(model, task.name), planned.slot(model, arm))
+            )
             - (sum(size) + task.max_new_tokens)
             for (model, task, _), size in longest.items()
-            for arm in evicting
+            for arm, policy in evicting.items()
         )
         if min(room, default=-1) >= 0:
             raise BadInput(

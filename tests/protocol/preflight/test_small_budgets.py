@@ -145,10 +145,21 @@ def test_two_budgets_of_the_same_slots_on_every_prompt_are_one(budgets, prompts,
         feasibility.refuse_duplicate_budgets(PlannedStudy(protocol, Path("nowhere")), lengths, protocol.budgets)
 
 
-@pytest.mark.parametrize(("budget", "is_idle"), [(311, False), (312, True), (9000, True)])
-def test_a_budget_that_holds_the_longest_prompt_with_its_answer_is_refused(budget, is_idle):
+@pytest.mark.parametrize(
+    ("budget", "is_idle", "policy"),
+    [
+        (311, False, "random"),
+        (312, True, "random"),
+        (9000, True, "random"),
+        (623, False, "schedule-front"),  # half of it in some rounds
+        (624, True, "schedule-front"),
+        (9000, False, "crystal-kv"),  # which may leave less than fits
+    ],
+)
+def test_a_budget_that_holds_the_longest_prompt_with_its_answer_is_refused(budget, is_idle, policy):
     """A context of 250 tokens, a question of 50 and an answer of 12 are 312 slots; the shorter prompt has 282."""
     text = studies.PROTOCOL.format(model="/nowhere").replace("budgets = [0.8]", f"budgets = [{budget}]")
+    text = text.replace('"crystal-token-level"', f'"{policy}"').replace("threads = 1", "threads = 1\ninterval = 8")
     protocol = toml_reader.parse(re.sub("max_new_tokens = [0-9]+", "max_new_tokens = 12", text).encode(), "here")
     lengths = {("model", task, ""): [(250, 50), (260, 10)] for task in protocol.tasks}
     says = f"budgets: {budget} holds every prompt with its answer, of at most 312 tokens, so that no arm evicts"
