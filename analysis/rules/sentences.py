@@ -64,9 +64,11 @@ def strip_zeros(decimal: str) -> str:
 
 def accuracy_clause(decision: Mapping[str, Any], checks: Mapping[str, Any]) -> str:
     """Return the clause that the subject is more accurate than its comparators. checks: of the lock, which
-    lists the tasks whose answers have scores.
+    lists the tasks whose answers have scores; with `outcome`, if one is registered.
     """
     others = ", ".join(decision["against"])
+    if checks.get("outcome"):
+        return f"agrees more with the full cache, on its text, than {others}"
     if checks.get("scored"):
         return f"has a higher mean score on the held-out problems than {others}"
     return f"answers more of the held-out problems correctly than {others}"

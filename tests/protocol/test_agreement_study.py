@@ -14,7 +14,7 @@ from figures.report_page import discordant_answers, report_sections
 from figures.report_page.judged_study import read_judged_study
 from protocol import rehearse
 from protocol.evidence.registration import Registration
-from protocol.instruments.exports import every_eval_ever
+from protocol.instruments.exports import every_eval_ever, lock_sentences
 from protocol.preflight import development_results
 from protocol.run import lane_comparison
 
@@ -68,14 +68,14 @@ def test_a_study_of_agreement_is_registered_confirmed_audited_and_drawn(tmp_path
         assert entry.positions[0] in (1, 1.5)  # bins of one or two positions, of 24
         if entry.positions[0] == 1:
             assert entry.nats[0] == pytest.approx(sum(first) / len(first))
-    said_elsewhere(folder, judged)
+    said_elsewhere(folder, judged, locked)
     audited = studies.here("audit", folder, "--replay", "4")
     assert audited.returncode == 0, audited.stdout + audited.stderr
     assert "4 of 4 lanes drawn" in " ".join(audited.stdout.split())
     assert studies.here("regrade", folder).stdout.startswith("0 of 48 lanes grade otherwise")
 
 
-def said_elsewhere(folder, judged):
+def said_elsewhere(folder, judged, locked):
     """No reader of its files takes agreement for right answers, or the full cache's text for that of an arm."""
     shown = studies.here("show", folder)
     assert "12 of 12 problems" in shown.stdout
@@ -86,6 +86,11 @@ def said_elsewhere(folder, judged):
     (document,) = every_eval_ever.build_documents(Registration(folder))
     metrics = {entry["metric_config"]["metric_name"] for entry in document["evaluation_results"]}
     assert metrics == {"agreement with the full cache on its text"}
+    registered = " ".join(
+        " ".join(text) for text in (lock_sentences.hypothesis(locked), lock_sentences.conditions(locked))
+    )
+    assert "crystal agrees more with the full cache, on its text, than random, streaming" in registered
+    assert "every arm is fed the full cache's answer to every held-out problem" in registered
     compared = study_rows(folder)
     assert any("scores are not of answers" in note for note in compared.notes)
     assert all("agreement" in dict(answer.question)["registered study"] for answer in compared.rows)

@@ -37,7 +37,10 @@ def hypothesis(lock: Mapping[str, Any]) -> list[str]:
     content, decision = _content(lock), _decision(lock)
     sentences = [_one_line(content["question"])]
     if rule := RULES.get(decision["rule"]):
-        return [*sentences, rule.text.hypothesis(decision, lock["checks"])]
+        return [
+            *sentences,
+            rule.text.hypothesis(decision, {**lock["checks"], "outcome": _content(lock).get("outcome")}),
+        ]
     return [
         *sentences,
         f"What is tested of {decision['subject']} against {_join(decision['against'])} is the rule "
@@ -188,8 +191,8 @@ def conditions(lock: Mapping[str, Any]) -> list[str]:
         *full_cache_use.describe_full_use(lock.get(full_cache_use.FIELD, {})),
         *slot_sizes.describe_slots(lock),
         *(f"{sentences[0].upper()}{sentences[1:]}." for sentences in arm_text.differing_prompt_sentences(lock)),
-        f"Within problems: every arm answers every held-out problem, from {_describe_prompts(lock)}. The "
-        f"subject is {decision['subject']}, compared with {_join(decision['against'])}.",
+        f"Within problems: every arm {_describe_task(content)} every held-out problem, from {_describe_prompts(lock)}. "
+        f"The subject is {decision['subject']}, compared with {_join(decision['against'])}.",
     ]
     if sweep := content.get("sweep"):
         sentences.append(
@@ -198,6 +201,10 @@ def conditions(lock: Mapping[str, Any]) -> list[str]:
             "lock and before a held-out problem is read."
         )
     return sentences
+
+
+def _describe_task(content: Mapping[str, Any]) -> str:
+    return "is fed the full cache's answer to" if "outcome" in content else "answers"
 
 
 def _describe_prompts(lock: Mapping[str, Any]) -> str:
