@@ -158,10 +158,11 @@ def test_a_page_does_not_grow_with_an_answer_that_is_all_of_a_text():
     assert page.all("li")[0].all("p")[0].text == f"{'p' * 240} …, right answer: {'7' * 240} …"
 
 
-def test_scores_are_called_higher_and_lower():
-    rows = [one | {"scored": True} for one in judgements.judgement()["contrasts"]]
+@pytest.mark.parametrize(("scored", "verb"), [(True, "scored higher"), ("agreement", "agreed more")])
+def test_scores_are_called_higher_and_lower_and_agreement_more_and_less(scored, verb):
+    rows = [one | {"scored": scored} for one in judgements.judgement()["contrasts"]]
     page = drawn(judgements.judgement(rows))
-    assert "12 gained: crystal scored higher." in page.text
+    assert f"12 gained: crystal {verb}." in page.text
     assert "was right" not in page.text
 
 
