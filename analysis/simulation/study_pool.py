@@ -17,7 +17,6 @@ DROPPED_CHANCE = 1e-6  # of the likeliest studies; those beyond are not enumerat
 NEAR_ZERO = 1e-300
 LOOKS = 3  # at an error at most, each at more studies
 LOOK_LEVEL = 1 - 0.05 / LOOKS  # of the limits of one look: those of all hold together at 95 % (Bonferroni)
-REACH = float(stats.norm.isf((1 - LOOK_LEVEL) / 2))
 
 
 class RateLimits(NamedTuple):
@@ -48,7 +47,7 @@ class StudyPool(NamedTuple):
             return RateLimits(rate, rate, rate)
         variance = float((weights[hit] ** 2).sum()) - rate**2 / self.studies
         none_hit = -np.log((1 - LOOK_LEVEL) / 2) * float(weights.max())
-        reach = REACH * np.sqrt(max(variance, 0.0)) if hit.any() else none_hit
+        reach = stats.norm.isf((1 - LOOK_LEVEL) / 2) * np.sqrt(max(variance, 0.0)) if hit.any() else none_hit
         return RateLimits(rate, max(0.0, rate - reach), rate + reach)
 
 

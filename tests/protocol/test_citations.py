@@ -359,7 +359,7 @@ def test_problems_that_are_drawn_late_are_drawn_once_for_both(shelf, late_shelf)
 def test_a_study_with_the_late_value_of_another_audits_and_replays(late_shelf):
     status, found = audit(late_shelf / "first")
     assert status == 0, found
-    assert "before which it was locked" in found["randomness"][1]
+    assert "which came after this lock" in found["randomness"][1]
     done = studies.here("audit", late_shelf / "first", "--replay", 18, "--nonce", "00" * 8, "--details")
     assert "18 of 18 lanes drawn by the nonce" in done.stdout, done.stdout + done.stderr
 

@@ -9,7 +9,7 @@ pytestmark = pytest.mark.usefixtures("same_environment")
 
 SMALLEST = {
     **studies.ONE_TASK,
-    "budgets = [0.8]": "budgets = [140, 1000]",  # of prompts of about 210 tokens: 1000 evicts nothing
+    "budgets = [0.8]": "budgets = [140, 240]",  # of prompts of about 210 tokens: 240 evicts next to nothing
     'crystal = { policy = "crystal-token-level" }': 'h2o = { policy = "h2o" }',
     'subject = "crystal"': 'subject = "h2o"\nothers = ["streaming"]',
     'rule = "superior"': 'rule = "smallest_lossless"',
@@ -37,9 +37,7 @@ def test_a_lossless_study_is_registered_confirmed_audited_and_told(tmp_path, tin
         for contrast in judged["contrasts"]
     ]
     assert rows == [
-        (arm, budget, saves, saves)
-        for budget, saves in (("140", True), ("1000", False))
-        for arm in ("h2o", "streaming")
+        (arm, budget, saves, saves) for budget, saves in (("140", True), ("240", False)) for arm in ("h2o", "streaming")
     ]
     # The model knows nothing, so that every budget would pass: the gate keeps all of it unsaid.
     assert judged["rule_says"] == "INCONCLUSIVE"

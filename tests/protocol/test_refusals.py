@@ -130,7 +130,7 @@ def test_statistics_that_are_not_fit_for_a_study_are_refused_before_it_is_locked
 
 
 def test_what_the_system_refuses_is_one_line(tmp_path, monkeypatch, capsys):
-    """Statistics in a folder that is a file, and tasks and models whose home is one."""
+    """Statistics in a folder that is a file, models whose home is one, and tasks that meet one later."""
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("KV_PREREG_HOME", str(tmp_path / "file"))
     mean = torch.ones(2, 4, 4, dtype=torch.complex64)
@@ -141,7 +141,7 @@ def test_what_the_system_refuses_is_one_line(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(Dataset, "fetch", lambda self, file: (tmp_path / "file" / "data").mkdir())
     assert fetch_tasks.main(["fetch", "math500"]) == 2
     said = capsys.readouterr().err.splitlines()
-    assert [line.partition(":")[0] for line in said] == ["NotADirectoryError", "NotADirectoryError"]
+    assert [line.partition(":")[0] for line in said] == ["BadInput", "NotADirectoryError"]
 
 
 def test_a_held_out_prompt_that_was_calibrated_on_under_another_id_stops_confirm(calibrated, tiny_model):

@@ -36,6 +36,7 @@ DRAWINGS = frozenset(
                 "budget_curve",
                 "collapse",
                 "cost_curve",
+                "divergence",
                 "forest",
                 "levels",
                 "looks",

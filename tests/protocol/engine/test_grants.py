@@ -45,8 +45,8 @@ def test_a_grant_above_the_registered_budget_fails_its_lane_and_no_other(since):
 def test_rounds_that_are_richer_than_the_registered_budget_on_average_fail_their_lane():
     (failed,) = answer(tiny(), outside(30, 0), [lane(drawn(1, cadence=Rich()), 10)], max_new_tokens=2)
     assert failed == LaneFailure(
-        "Rich declares [9, 13] slots for its rounds, where 10 are registered: each is at least 1, and their "
-        "mean at most that"
+        "Rich declares [9, 13] slots for its rounds, where 10 are registered; write at least 1 for each, and a "
+        "mean of at most the budget"
     )
 
 

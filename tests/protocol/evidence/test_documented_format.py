@@ -53,8 +53,8 @@ def test_the_schema_has_the_fields_of_a_written_record(folder):
 
     record, body = json.loads(line), schema["properties"]["body"]
     same(schema, record)
-    # Of answers that a second grader reads, of scored ones, and of generation.think_only.
-    registered = {"grade_second", "score", "score_second", "thought"}
+    # Of answers that a second grader reads, of scored ones, of generation.think_only and of [outcome].
+    registered = {"grade_second", "score", "score_second", "thought", "divergence"}
     assert registered <= body["properties"].keys() - body["required"]
     others = {name: field for name, field in body["properties"].items() if name not in registered}
     same({"properties": others, "required": [*body["required"], "batch"]}, record["body"])
@@ -62,9 +62,9 @@ def test_the_schema_has_the_fields_of_a_written_record(folder):
     same(body["properties"]["cell"], record["body"]["cell"])
     cache = body["properties"]["cache"]["oneOf"][1]
     assert "granted" not in cache["required"], "studies of before 2026-11-22 lack it"
-    # Of models with sliding-window layers.
-    assert "window_bytes" in cache["properties"].keys() - cache["required"]
-    plain = {name: field for name, field in cache["properties"].items() if name != "window_bytes"}
+    # Of models with sliding-window layers, and of policies that read some slots of those that are held.
+    assert {"window_bytes", "reads"} <= cache["properties"].keys() - cache["required"]
+    plain = {name: field for name, field in cache["properties"].items() if name not in ("window_bytes", "reads")}
     same({"properties": plain, "required": [*cache["required"], "granted"]}, record["body"]["cache"])
     assert tuple(body["properties"]["state"]["enum"]) == records.STATES
     assert body["properties"]["phase"]["enum"] == list(records.FOLDERS)

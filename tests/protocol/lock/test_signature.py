@@ -144,7 +144,7 @@ def test_a_file_that_is_no_signature_is_refused_in_one_line(tmp_path: Path, junk
 def test_a_signer_whom_the_list_does_not_allow_is_refused(tmp_path: Path, ann: Path) -> None:
     study = locked(tmp_path / "study")
     signing.sign(study, key(tmp_path, "bob"))
-    with pytest.raises(Tampered, match="by nobody whom allowed allows"):
+    with pytest.raises(Tampered, match="by none of those whom allowed allows"):
         signing.check(study, allowed(tmp_path, ann=ann))
 
 
@@ -153,7 +153,7 @@ def test_a_list_that_allows_the_key_for_something_else_is_refused(tmp_path: Path
     signing.sign(study, ann)
     signers = tmp_path / "allowed"
     signers.write_text(f'ann@lab.example namespaces="git" {signing.usable_public_key(ann)}\n')
-    with pytest.raises(Tampered, match="by nobody whom allowed allows"):
+    with pytest.raises(Tampered, match="by none of those whom allowed allows"):
         signing.check(study, signers)
 
 

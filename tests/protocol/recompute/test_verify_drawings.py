@@ -120,7 +120,7 @@ def test_what_another_library_rendered_is_no_other_content(folder):
     drawn = [folder / "report.html", *(folder / "figures").glob("*.svg")]
     for path in drawn:
         edit(path, substitute(r"freetype [\d.]+", "freetype 1.0", count=0))
-    assert "the same content; other bytes: figures/" in check(folder)
+    assert "the same content; only the bytes differ: figures/" in check(folder)
 
 
 def test_two_drawings_that_were_exchanged_are_named(folder):

@@ -199,7 +199,7 @@ def test_a_replay_counts_drawn_repetitions_again(study, tmp_path, field):
     if not field:
         assert list(texts) == ["; cost: 27 values of 3 drawn lines came again"]
         return
-    with pytest.raises(Tampered, match=rf"cost: 3 of 27 values of 3 drawn lines came otherwise, .*memory\.{field}"):
+    with pytest.raises(Tampered, match=rf"cost: 3 of 27 values of 3 drawn lines differ, .*memory\.{field}"):
         list(texts)
 
 
