@@ -85,7 +85,8 @@ def list_drawings(folder: Path, judged: Mapping[str, Any], study: Study) -> list
     if is_ablation(judged, study.lock):
         drawings.append((ablation, judged, study.lock))
     if answers:
-        drawings += [(trajectories, judged, arms), (collapse, judged, answers)]
+        drawings.append((trajectories, judged, arms))
+        drawings += [] if formatting.compares_agreement(judged) else [(collapse, judged, answers)]
     for instrument in INSTRUMENTS:
         drawings += load_attribute(instrument.draw)(folder, judged, study) if instrument.draw else ()
     return drawings

@@ -41,7 +41,7 @@ def verdict_table(judged: Mapping[str, Any], witness: str = formatting.WITNESS) 
     summary = summarize(judged, witness)
     head = [*summary.lines, "", format_answer({**judged, "witness": witness}), ""]
     contrasts = _align_columns(summary.headings, summary.rows)
-    arms = _align_columns(ARM_HEADINGS, [_arm_cells(entry) for entry in judged["arms"]])
+    arms = _align_columns(ARM_HEADINGS, [_arm_cells(judged, entry) for entry in judged["arms"]])
     missing, parts = judged["missing"], list[str]()
     if missing["lanes"]:
         parts += ["", f"{missing['lanes']} of {missing['registered']} lanes have no grade"]
@@ -117,11 +117,11 @@ def _charge_cells(judged: Mapping[str, Any]) -> list[str]:
     return [formatting.memory_charge(contrast) for contrast in judged["contrasts"]]
 
 
-def _arm_cells(arm: Mapping[str, Any]) -> tuple[str, ...]:
+def _arm_cells(judged: Mapping[str, Any], arm: Mapping[str, Any]) -> tuple[str, ...]:
     measured = [("accuracy", ".3f"), ("mean_slots", ".1f"), ("peak_slots", ".1f"), ("mean_tokens", ".1f")]
     printed = ["" if arm[name] is None else format(float(arm[name]), spec) for name, spec in measured]
-    counts = [str(arm[name]) for name in ("no_answer", "truncated", "failed")]
-    return (*cell_of(arm), arm["arm"], *printed, *counts)
+    unanswered = "" if formatting.was_fed(judged, arm) else str(arm["no_answer"])
+    return (*cell_of(arm), arm["arm"], *printed, unanswered, str(arm["truncated"]), str(arm["failed"]))
 
 
 def _align_columns(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:

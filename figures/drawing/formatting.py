@@ -6,6 +6,7 @@ from typing import Any
 
 from analysis.rules import RULES, full_cache_gate, judged_numbers, verdict_line
 from analysis.stats.methods import METHODS
+from protocol.formats.vocabulary import FULL
 
 WITNESS = "UNANCHORED"  # in every verdict line until proofs of external witnesses are verified
 # prefix of a verdict's label -> sample sizes: some contrast has fewer than 200 problems, or none has
@@ -19,9 +20,19 @@ def format_size(contrast: Mapping[str, Any]) -> str:
     return "/".join(str(contrast[name]) for name in ("n", "clusters") if name in contrast)
 
 
+def compares_agreement(judged: Mapping[str, Any]) -> bool:
+    """Return whether the outcome is agreement with the full cache, so that all other arms were fed its text."""
+    return any(contrast.get("scored") == "agreement" for contrast in judged["contrasts"])
+
+
+def was_fed(judged: Mapping[str, Any], arm: Mapping[str, Any]) -> bool:
+    """Return whether an arm of a cell was fed the full cache's text, and so gave no answers of its own."""
+    return compares_agreement(judged) and arm["budget"] != FULL
+
+
 def name_score(contrasts: Iterable[Mapping[str, Any]]) -> str:
     """Return what contrasts with scores compare: the mean score, or agreement where that is the outcome."""
-    is_agreement = any(contrast.get("scored") == "agreement" for contrast in contrasts)
+    is_agreement = compares_agreement({"contrasts": contrasts})
     return "the mean agreement with the full cache on its text" if is_agreement else "the mean score"
 
 

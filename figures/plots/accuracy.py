@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from analysis.judgement.study_files import has_scores
 from analysis.stats import bootstrap, resampled_units
 from analysis.stats.interval import clopper_pearson
-from figures.drawing import page
+from figures.drawing import formatting, page
 from figures.drawing.page import INK, PALE
 from figures.drawing.table_rows import cell_of, draw_point, draw_table, group_entries, numbered_entries, row_groups
 
@@ -61,7 +61,8 @@ def accuracy(judged: Mapping[str, Any], lanes: Any) -> Figure:
     )
     axes = drawn.axes
     axes.set_xlim(-3, 103)
-    axes.set_xlabel("mean score, %" if has_scores(lanes) else "correct answers, %")
+    score = "agreement with the full cache, %" if formatting.compares_agreement(judged) else "mean score, %"
+    axes.set_xlabel(score if has_scores(lanes) else "correct answers, %")
     for y, number, arm in numbered_entries(rows):
         entry, is_subject = accuracies[*cell_of(arm), arm["arm"]], arm["arm"] == subject
         drawn.print_cells(y, _format_cells(entry), weight="bold" if is_subject else "normal")

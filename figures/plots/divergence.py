@@ -92,6 +92,7 @@ def divergence(judged: Mapping[str, Any], arms: Sequence[ArmDivergence]) -> Figu
                 values = scale * getattr(entry, kind)
                 axes.plot(entry.positions, values, markersize=3, gid=gid, **style[entry.arm], **front)
             axes.set_ylim(bottom=0)
+            axes.yaxis.set_major_formatter(lambda value, _: f"{value:g}")  # a power of ten above would meet the title
             axes.set_ylabel(label)
             axes.set_xlabel("position in the answer" if number == len(cells) - 1 else "")
             axes.grid(axis="y", color=INK, alpha=0.12, linewidth=0.6)

@@ -7,7 +7,7 @@ import matplotlib
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
-from figures.drawing import page
+from figures.drawing import formatting, page
 from figures.drawing.page import INK, PALE, text_width
 
 WIDE, HIGH = 0.56, 0.36  # inches, of a cell
@@ -67,13 +67,14 @@ def needle(judged: Mapping[str, Any], cells: Sequence[Cell]) -> Figure:
     width = max(left + panel * len(budgets), 6.5)
     block = 0.75 + len(arms) * (HIGH * len(lengths) + gap)
     tasks = ", ".join(dict.fromkeys(task for _, task in lengths))
+    score = "agreement with the full cache" if formatting.compares_agreement(judged) else "correct answers"
     paper = page.new_sheet(
         width,
         block * len(models) + 0.1,
         "Needle accuracy by length and depth (exploratory)",
         [page.study_status(judged), f"Only the registered contrasts are confirmatory. Tasks: {tasks}."],
         [
-            "Each cell: correct answers in % and, below, the number of problems. Pale is 0, dark is 100; a "
+            f"Each cell: {score} in % and, below, the number of problems. Pale is 0, dark is 100; a "
             "blank place had no graded problem. depth: share of the text before the fact. tokens: longest "
             "prompt of the task.",
             *(f"{arm} evicts nothing, has no budget and is shown beside each." for arm in full_arms),

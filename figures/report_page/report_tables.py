@@ -105,7 +105,8 @@ def arms_table(judged: Mapping[str, Any], lanes: Any) -> Markup:
         row += [percent_cell(arm["accuracy"]), interval]
         row += [decimal_cell(arm["mean_slots"], 1), decimal_cell(arm["peak_slots"], 1)]
         row += [decimal_cell(arm["mean_bytes"], 0), decimal_cell(arm["mean_tokens"], 1)]
-        row += [NumberCell.of_count(arm["no_answer"]), NumberCell.of_count(arm["truncated"])]
+        unanswered = NO_NUMBER if formatting.was_fed(judged, arm) else NumberCell.of_count(arm["no_answer"])
+        row += [unanswered, NumberCell.of_count(arm["truncated"])]
         row += [decimal_cell(arm[name], 3 if name == "scores_apart" else 0) for name in optional_columns]
         rows.append(row)
     return table("Accuracy and cost of every arm (exploratory)", heads, rows)

@@ -8,10 +8,13 @@ import studies
 
 from analysis.compare.registered_study import study_rows
 from analysis.judge import judge
+from analysis.judgement.study_files import read_study
 from analysis.rules.sentences import significance_sentences
+from figures.plots.accuracy import accuracy
 from figures.plots.divergence import read_divergences
-from figures.report_page import discordant_answers, report_sections
+from figures.report_page import discordant_answers, report_sections, report_tables
 from figures.report_page.judged_study import read_judged_study
+from figures.study import list_drawings
 from protocol import rehearse
 from protocol.evidence.registration import Registration
 from protocol.instruments.exports import every_eval_ever, lock_sentences
@@ -97,6 +100,14 @@ def said_elsewhere(folder, judged, locked):
     files = read_judged_study(folder)
     assert [discordant_answers.find_discordant(files, row) for row in judged["contrasts"]] == [[], []]
     assert "the full cache under another name" not in report_sections.render_cells(files)  # random packs its slots
+    told = {**judged, "witness": "UNANCHORED"}
+    drawings = {drawing.__name__: data for drawing, *data in list_drawings(folder, told, read_study(folder))}
+    assert "divergence" in drawings
+    assert "collapse" not in drawings  # no arm that was fed has a wrong answer
+    (axes,) = accuracy(*drawings["accuracy"]).axes
+    assert axes.get_xlabel() == "agreement with the full cache, %"
+    numbers = str(report_tables.arms_table(judged, read_study(folder).lanes))
+    assert numbers.count('<td class="n"></td>') == len(judged["arms"]) - 1  # those that were fed gave no answers
     won = {**judged, "contrasts": [{**row, "better": True} for row in judged["contrasts"]]}
     assert significance_sentences(won)[0].startswith("crystal agreed with the full cache, on its text, significantly")
 
