@@ -37,7 +37,7 @@ def main(arguments: list[str]) -> int:
     names = [argument for argument in arguments if argument != "--write"]
     folders = [folder for folder in locked_folders() if not names or folder.name in names]
     audits = {}
-    golden = {} if write else json.loads(GOLDEN.read_text())
+    golden = {} if write and not names else json.loads(GOLDEN.read_text())
     changed = False
     for folder in folders:
         audits[folder.name] = audit(folder)
@@ -47,7 +47,7 @@ def main(arguments: list[str]) -> int:
         if not same:
             print(f"  before {golden.get(folder.name)}\n  now    {audits[folder.name]}")
     if write:
-        GOLDEN.write_text(json.dumps(audits, indent=1, sort_keys=True) + "\n")
+        GOLDEN.write_text(json.dumps({**golden, **audits}, indent=1, sort_keys=True) + "\n")
     return 3 if changed else 0
 
 
