@@ -128,6 +128,10 @@ GROUPS: Mapping[str, Mapping[str, str]] = MappingProxyType(
             "OWN POLICY": (
                 "An arm ran a policy of its author's own distribution, whose digest is named: nobody here has read it."
             ),
+            "AGREEMENT": (
+                "What is compared is agreement: the share of positions of the full cache's text at which an arm that "
+                "is fed it would have said the same token. More right answers are not shown."
+            ),
             "for MODEL alone": "One model ran: nothing is said of any other.",
             "n < 200": ("Some contrast has fewer than 200 problems; effects found there often shrink or flip."),
             "n ≥ 200": "Every contrast has at least 200 problems.",
