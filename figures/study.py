@@ -86,7 +86,8 @@ def list_drawings(folder: Path, judged: Mapping[str, Any], study: Study) -> list
         drawings.append((ablation, judged, study.lock))
     if answers:
         drawings.append((trajectories, judged, arms))
-        drawings += [] if formatting.compares_agreement(judged) else [(collapse, judged, answers)]
+        if not formatting.compares_agreement(judged["contrasts"]):
+            drawings.append((collapse, judged, answers))
     for instrument in INSTRUMENTS:
         drawings += load_attribute(instrument.draw)(folder, judged, study) if instrument.draw else ()
     return drawings

@@ -31,6 +31,7 @@ from analysis.judgement.study_files import (
     is_ungraded,
     read_document,
     read_study,
+    slots_read,
 )
 from analysis.rules import sentences, verdict_line
 from analysis.rules.rule import arm_pairs
@@ -321,11 +322,7 @@ def _arm_rows(study: Study, *, has_state: bool) -> list[dict[str, Any]]:
                 "peak_slots": format_decimal(lanes["peak_slots"].max()),
                 "mean_bytes": format_decimal(lanes["mean_bytes"].mean()),
                 "mean_tokens": format_decimal(lanes["tokens"].mean()),
-                **(
-                    {"mean_reads": format_decimal(lanes["reads"].fillna(lanes["mean_slots"]).mean())}
-                    if has_reads
-                    else {}
-                ),
+                **({"mean_reads": format_decimal(slots_read(lanes).mean())} if has_reads else {}),
                 "no_answer": int((lanes["grade"] == "no answer").sum()),
                 "truncated": int((lanes["stop"] == "length").sum()),
                 "failed": int(is_ungraded(lanes).sum()),

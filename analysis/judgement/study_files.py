@@ -76,6 +76,11 @@ def has_scores(lanes: pd.DataFrame) -> bool:
     return not lanes["correct"].dropna().isin((0.0, 1.0)).all()
 
 
+def slots_read(lanes: pd.DataFrame) -> "pd.Series[float]":
+    """Return for each lane the mean slots that a new token read: those that it held, unless its record says fewer."""
+    return lanes["reads"].fillna(lanes["mean_slots"])
+
+
 def is_ungraded(lanes: pd.DataFrame) -> "pd.Series[bool]":
     """Return a mask [lane] of lanes that are registered, not excluded, and without a grade."""
     return lanes["state"].isin(["failed", NOT_RUN]) | lanes["grade"].isin(UNGRADED)

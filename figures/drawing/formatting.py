@@ -20,20 +20,19 @@ def format_size(contrast: Mapping[str, Any]) -> str:
     return "/".join(str(contrast[name]) for name in ("n", "clusters") if name in contrast)
 
 
-def compares_agreement(judged: Mapping[str, Any]) -> bool:
+def compares_agreement(contrasts: Iterable[Mapping[str, Any]]) -> bool:
     """Return whether the outcome is agreement with the full cache, so that all other arms were fed its text."""
-    return any(contrast.get("scored") == "agreement" for contrast in judged["contrasts"])
+    return any(contrast.get("scored") == "agreement" for contrast in contrasts)
 
 
 def was_fed(judged: Mapping[str, Any], arm: Mapping[str, Any]) -> bool:
     """Return whether an arm of a cell was fed the full cache's text, and so gave no answers of its own."""
-    return compares_agreement(judged) and arm["budget"] != FULL
+    return compares_agreement(judged["contrasts"]) and arm["budget"] != FULL
 
 
 def name_score(contrasts: Iterable[Mapping[str, Any]]) -> str:
     """Return what contrasts with scores compare: the mean score, or agreement where that is the outcome."""
-    is_agreement = compares_agreement({"contrasts": contrasts})
-    return "the mean agreement with the full cache on its text" if is_agreement else "the mean score"
+    return "the mean agreement with the full cache on its text" if compares_agreement(contrasts) else "the mean score"
 
 
 def score_notes(contrasts: Iterable[Mapping[str, Any]]) -> list[str]:

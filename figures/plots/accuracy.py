@@ -61,7 +61,8 @@ def accuracy(judged: Mapping[str, Any], lanes: Any) -> Figure:
     )
     axes = drawn.axes
     axes.set_xlim(-3, 103)
-    score = "agreement with the full cache, %" if formatting.compares_agreement(judged) else "mean score, %"
+    is_agreement = formatting.compares_agreement(judged["contrasts"])
+    score = "agreement with the full cache, %" if is_agreement else "mean score, %"
     axes.set_xlabel(score if has_scores(lanes) else "correct answers, %")
     for y, number, arm in numbered_entries(rows):
         entry, is_subject = accuracies[*cell_of(arm), arm["arm"]], arm["arm"] == subject

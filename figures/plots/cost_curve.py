@@ -11,6 +11,7 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
+from analysis.judgement.study_files import slots_read
 from figures.drawing import cost_panels as costs_of
 from figures.drawing import named_lines, page
 from figures.drawing.curves import Curves, build_curves
@@ -32,10 +33,6 @@ def decoding_costs(judged: Mapping[str, Any], lanes: Any) -> list[Curves]:
         for arm, points in panel.arms.items():
             points.sort(key=lambda entry: float(slots_of[panel.model, panel.task, entry.budget, arm]))
     return curves
-
-
-def slots_read(lanes: Any) -> Any:
-    return lanes["reads"].fillna(lanes["mean_slots"])
 
 
 def cost_curve(judged: Mapping[str, Any], lock: Mapping[str, Any], panels: Sequence[Curves]) -> Figure:

@@ -67,7 +67,7 @@ def needle(judged: Mapping[str, Any], cells: Sequence[Cell]) -> Figure:
     width = max(left + panel * len(budgets), 6.5)
     block = 0.75 + len(arms) * (HIGH * len(lengths) + gap)
     tasks = ", ".join(dict.fromkeys(task for _, task in lengths))
-    score = "agreement with the full cache" if formatting.compares_agreement(judged) else "correct answers"
+    score = "agreement with the full cache" if formatting.compares_agreement(judged["contrasts"]) else "correct answers"
     paper = page.new_sheet(
         width,
         block * len(models) + 0.1,

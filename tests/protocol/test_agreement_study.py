@@ -8,7 +8,6 @@ import studies
 
 from analysis.compare.registered_study import study_rows
 from analysis.judge import judge
-from analysis.judgement.study_files import read_study
 from analysis.rules.sentences import significance_sentences
 from figures.plots.accuracy import accuracy
 from figures.plots.divergence import read_divergences
@@ -101,12 +100,12 @@ def said_elsewhere(folder, judged, locked):
     assert [discordant_answers.find_discordant(files, row) for row in judged["contrasts"]] == [[], []]
     assert "the full cache under another name" not in report_sections.render_cells(files)  # random packs its slots
     told = {**judged, "witness": "UNANCHORED"}
-    drawings = {drawing.__name__: data for drawing, *data in list_drawings(folder, told, read_study(folder))}
+    drawings = {drawing.__name__: data for drawing, *data in list_drawings(folder, told, files.study)}
     assert "divergence" in drawings
     assert "collapse" not in drawings  # no arm that was fed has a wrong answer
     (axes,) = accuracy(*drawings["accuracy"]).axes
     assert axes.get_xlabel() == "agreement with the full cache, %"
-    numbers = str(report_tables.arms_table(judged, read_study(folder).lanes))
+    numbers = str(report_tables.arms_table(judged, files.study.lanes))
     assert numbers.count('<td class="n"></td>') == len(judged["arms"]) - 1  # those that were fed gave no answers
     won = {**judged, "contrasts": [{**row, "better": True} for row in judged["contrasts"]]}
     assert significance_sentences(won)[0].startswith("crystal agreed with the full cache, on its text, significantly")
