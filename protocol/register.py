@@ -82,14 +82,13 @@ def act(args: Options, is_typed: bool) -> int:
     with toml_reader.locate_refusals(args.folder / PROTOCOL):
         locked = register(args.folder, files.cache_home(), key=args.sign)
     # Imported late: scipy is slow, and --help and the refusals above do not need it.
-    from analysis.simulation import confirm_power, expected_looks, power_text
+    from analysis.simulation import confirm_power, expected_looks
     from analysis.stats.methods import resampling_problems
 
-    results, decision = locked.content["checks"], locked.content["protocol"]["content"]["decision"]
+    results = locked.content["checks"]
     sizes = {task: len(resampling_problems(item)) for task, item in locked.content["items"].items()}
-    power = power_text.describe_power(results, decision["method"])
+    power = confirm_power.describe_power(locked.content["protocol"]["content"], results, sizes)
     power += expected_looks.describe_looks(locked.content)
-    power += confirm_power.describe_confirmation(locked.content["protocol"]["content"], sizes)
     with phase("asking a witness to stamp the lock"):
         witness_line = registered.stamp_lock(Registration(args.folder))
     lines = [

@@ -137,7 +137,7 @@ def act(args: Options, is_typed: bool) -> int:
     )
     # Imported late: torch and scipy are slow, and --help and the refusals above do not need them.
     with phase("loading torch"):
-        from analysis.simulation import confirm_power, power_text
+        from analysis.simulation import confirm_power
         from analysis.stats.methods import resampling_problems
         from policies.structure import structure
         from protocol.preflight import rehearsal
@@ -172,8 +172,7 @@ def act(args: Options, is_typed: bool) -> int:
     values = summarize(rehearsed) | {
         "gate": development_results.gate_warnings(protocol, confirm_bodies),
         "opened": register.format_opened(fresh_lock),
-        "power": power_text.describe_power(rehearsed.detectable, protocol.decision.method)
-        + confirm_power.describe_confirmation(content, sizes, measured),
+        "power": confirm_power.describe_power(content, rehearsed.detectable, sizes, measured),
         "charge": neighbours.describe_charge(content),
         "never_evicted": eviction_counts.eviction_warnings(eviction_counts.count_arms(confirm_bodies, content), unlike),
     }

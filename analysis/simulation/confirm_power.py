@@ -13,6 +13,7 @@ from scipy import optimize, stats
 
 from analysis.rules.rule import arm_pairs
 from analysis.rules.verdicts import CONFIRMED
+from analysis.simulation import power_text
 from analysis.simulation.error_rates import simulate_verdicts
 from analysis.simulation.simulated_studies import StudyPlan, planned_contrasts
 from protocol.formats.vocabulary import CURRENT_JUDGING
@@ -21,7 +22,6 @@ DISCORDANCES = (0.05, 0.1, 0.2)  # shares of problems on which the arms differ
 TARGET = 0.1  # points by which the subject is better, of a rule without a margin
 POWER = 0.8
 STUDIES = 200
-BETTING_SURPLUS = 0.6  # by which a grid of stakes needs more than the best stake, in standard errors
 
 
 def confirm_chance(plan: StudyPlan, discordance: float, rng: np.random.Generator, studies: int = STUDIES) -> float:
@@ -55,6 +55,20 @@ def problems_needed(plan: StudyPlan, discordance: float) -> int:
     at_least = decision.get("at_least", 1)
     chance = float(optimize.brentq(lambda each: stats.binom.sf(at_least - 1, family, each) - POWER, 1e-9, 1 - 1e-9))
     return _size(decision["method"], alpha / 2 / family, chance, discordance - effect**2, effect)
+
+
+def describe_power(
+    content: Mapping[str, Any], checks: Mapping[str, Any], sizes: Mapping[str, int], discordances: Iterable[float] = ()
+) -> list[str]:
+    """Describe what a study can detect: differences a contrast, then `describe_confirmation`, whose arguments these
+    are. Of agreement with the full cache, which is no share of right answers, the difference alone.
+
+    checks: of a lock, or those that it would have.
+    """
+    method = content["decision"]["method"]
+    if "outcome" in content:
+        return power_text.describe_power_of_agreement(checks, method)
+    return power_text.describe_power(checks, method) + describe_confirmation(content, sizes, discordances)
 
 
 def describe_confirmation(
@@ -107,7 +121,5 @@ def _effect(decision: Mapping[str, Any], discordance: float) -> float:
 
 
 def _size(method: str, level: float, chance: float, variance: float, distance: float) -> int:
-    reach = float(stats.norm.isf(level))
-    if method == "betting":
-        reach = float(np.sqrt(-2 * np.log(level))) + BETTING_SURPLUS
+    reach = power_text.level_quantile(method, level)
     return int(np.ceil(max(variance, 0.0) * (reach + float(stats.norm.ppf(chance))) ** 2 / distance**2))

@@ -1,12 +1,16 @@
 """Text about the power of a study of the planned size, and the problems needed to detect 10 points."""
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
-from analysis.stats.sample_size import problems_needed
+from scipy import stats
+
+from analysis.stats.sample_size import POWER, problems_needed
 
 COARSE_EFFECT = 0.2  # points; a warning is printed if larger differences may stay undetected
 TARGET_EFFECT = 0.1  # points that an evaluation of eviction should detect (our choice; papers report 1 to 10)
+BETTING_SURPLUS = 0.6  # by which a grid of stakes needs more than the best stake, in standard errors
 
 
 def describe_power(checks: Mapping[str, Any], method: str) -> list[str]:
@@ -14,7 +18,7 @@ def describe_power(checks: Mapping[str, Any], method: str) -> list[str]:
     `tests`, `corrected_alpha` and, by number of `problems`, `minimal_detectable_effect` by the share of
     problems on which two arms differ.
     """
-    tests, level = checks["tests"], float(checks["corrected_alpha"])
+    level = float(checks["corrected_alpha"])
     lines = []
     for problems, check in checks["problems"].items():
         effects = check["minimal_detectable_effect"]
@@ -22,11 +26,7 @@ def describe_power(checks: Mapping[str, Any], method: str) -> list[str]:
             f"{_format_effect(effect)} where arms disagree on {_format_percent(share)} of problems"
             for share, effect in effects.items()
         ]
-        correction = f", corrected for {tests} contrasts" if tests > 1 else ""
-        lines.append(
-            f"detectable with 80 % power per contrast, by {problems} problems and {method} at level "
-            f"{level:g}{correction}: {'; '.join(clauses)}"
-        )
+        lines.append(_begin_line(checks, problems, method) + "; ".join(clauses))
         if all(effect != "none" and float(effect) <= COARSE_EFFECT for effect in effects.values()):
             continue
         sizes_clause = ", ".join(
@@ -38,6 +38,33 @@ def describe_power(checks: Mapping[str, Any], method: str) -> list[str]:
             f"undetected; {100 * TARGET_EFFECT:.0f} points need about {sizes_clause}"
         )
     return lines
+
+
+def describe_power_of_agreement(checks: Mapping[str, Any], method: str) -> list[str]:
+    """Return a line for each number of problems, in standard deviations of the problems' differences, which nobody
+    knows before the study; by normal approximation. checks: as in `describe_power`.
+    """
+    quantiles = level_quantile(method, float(checks["corrected_alpha"]) / 2) + float(stats.norm.ppf(POWER))
+    return [
+        f"{_begin_line(checks, problems, method)}a mean difference in agreement of "
+        f"{quantiles / math.sqrt(int(problems)):.2f} standard deviations of the problems' differences"
+        for problems in checks["problems"]
+    ]
+
+
+def level_quantile(method: str, level: float) -> float:
+    """Return the standard errors by which a mean has to exceed zero to be significant at the one-sided level."""
+    if method == "betting":
+        return math.sqrt(-2 * math.log(level)) + BETTING_SURPLUS
+    return float(stats.norm.isf(level))
+
+
+def _begin_line(checks: Mapping[str, Any], problems: str, method: str) -> str:
+    correction = f", corrected for {checks['tests']} contrasts" if checks["tests"] > 1 else ""
+    return (
+        f"detectable with 80 % power per contrast, by {problems} problems and {method} at level "
+        f"{float(checks['corrected_alpha']):g}{correction}: "
+    )
 
 
 def _format_effect(effect: str) -> str:

@@ -15,10 +15,11 @@ NEAR = 1 + Fraction(str(memory_charge.NEAR))  # the judge tests no neighbour tha
 
 def describe_charge(content: Mapping[str, Any]) -> list[str]:
     """Return a line about what an excess of memory would cost, and which neighbours test it instead; none where every
-    budget has one, where memory is not measured, and where no comparator evicts. content: of a protocol.
+    budget has one, where memory is not measured, where no comparator evicts, and where all arms are fed one text, so
+    that they hold equally many slots. content: of a protocol.
     """
     decision = content["decision"]
-    if "memory" not in decision or not {*decision["against"]} - {FULL}:
+    if "memory" not in decision or "outcome" in content or not {*decision["against"]} - {FULL}:
         return []
     budgets, neighbours = (list(map(parse_budget, content.get(name, ()))) for name in ("budgets", "neighbours"))
     tested = [*neighbours, *budgets] if neighbours else []

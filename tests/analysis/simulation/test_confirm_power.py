@@ -66,3 +66,16 @@ def test_a_sentence_for_each_discordance_says_what_is_supposed():
     assert said[0].startswith(
         "P(CONFIRMED) if nothing differs on average and arms disagree on 3.3 % of problems (as mea"
     )
+
+
+def test_the_power_of_a_study_of_agreement_is_in_standard_deviations_and_supposes_no_right_answers():
+    """16 problems at the two-sided level 0.05: (1.960 + 0.842) / 4; by betting sqrt(2 ln 40) + 0.6 for 1.960."""
+    content = {"outcome": {"kind": "agreement"}, "decision": {"method": "t"}}
+    checks = {"tests": 1, "corrected_alpha": "0.05", "problems": {"16": {"minimal_detectable_effect": {"0.2": "none"}}}}
+    (line,) = confirm_power.describe_power(content, checks, {"programs": 16})
+    assert line == (
+        "detectable with 80 % power per contrast, by 16 problems and t at level 0.05: "
+        "a mean difference in agreement of 0.70 standard deviations of the problems' differences"
+    )
+    (line,) = confirm_power.describe_power(content | {"decision": {"method": "betting"}}, checks, {"programs": 16})
+    assert " of 1.04 standard deviations" in line

@@ -135,8 +135,9 @@ def test_a_neighbour_that_is_suggested_lies_three_percent_above(budget, above):
 
 
 def test_registering_says_what_an_excess_may_cost_and_which_neighbours_would_free_it():
-    def lines(neighbours, **decision):
+    def lines(neighbours, outcome=None, **decision):
         content = {"budgets": ["128", "0.3", "100 B"], "neighbours": neighbours}
+        content |= {"outcome": outcome} if outcome else {}
         return describe_charge(content | {"decision": {"memory": "slots", "against": ["random"]} | decision})
 
     (line,) = lines([])
@@ -145,6 +146,7 @@ def test_registering_says_what_an_excess_may_cost_and_which_neighbours_would_fre
     (line,) = lines(["132", "0.5"])
     assert line.startswith("memory at 0.3, 100 B: ")
     assert lines(["132", "0.309", "103 B"]) == lines([], against=["full"]) == []
+    assert lines([], outcome={"kind": "agreement"}) == []  # one text for all arms: equally many slots
     assert lines(["134", "0.309", "103 B"]) == []  # 128 x 1.05 = 134.4: the judge tests none that is further away
     (line,) = lines(["135", "0.309", "103 B"])
     assert line.startswith("memory at 128: ")
