@@ -119,6 +119,19 @@ def test_tokens_that_the_leader_never_says_add_nothing_and_those_that_a_follower
     assert nats_of([*half, 0.0], [*half, -torch.inf]) == MAX_NATS
 
 
+def test_two_stop_tokens_are_one_answer_and_a_stop_token_and_another_are_not():
+    model = tiny()._replace(stop_ids=frozenset({0, 1}))
+    for tokens, agrees in {
+        (0, 1): True,
+        (1, 0): True,
+        (0, 2): False,
+        (2, 1): False,
+        (2, 2): True,
+        (2, 3): False,
+    }.items():
+        assert follow(model, [[0.0] * 4] * 2, tokens).agrees == agrees, tokens
+
+
 class Row:
     leader = None
 
@@ -126,13 +139,16 @@ class Row:
         self.divergences = []
 
 
-def nats_of(leader, follower):
+def follow(model, logits, tokens):
+    """What is noted of a follower: the leader has chosen tokens[0], itself it would have said tokens[1]."""
     batch = Batch.__new__(Batch)
-    batch.model = tiny()
+    batch.model = model
     first, second = (Row() for _ in range(2))
     second.leader = first
-    logits = torch.tensor([leader, follower])
-    assert batch.follow_leaders([first, second], [0, 1], logits, np.arange(2)) == [0, 0]
-    ((agrees, nats),) = second.divergences
-    assert not agrees
-    return nats
+    assert batch.follow_leaders([first, second], tokens, torch.tensor(logits), np.arange(2)) == [tokens[0]] * 2
+    (divergence,) = second.divergences
+    return divergence
+
+
+def nats_of(leader, follower):
+    return follow(tiny(), [leader, follower], [0, 1]).nats
