@@ -130,14 +130,13 @@ class Holistic:
 def ahakv(window: int = 32, kernel: int = 5) -> Policy:
     """Keep the last `window` slots and, of the others, the largest prior times recent attention.
 
-    No code is public, and only the abstract of the paper was available. The formulas are those of two
-    published notes on it, which agree: attention summed over the last r rows instead of all (`Recent
-    Accumulation`, r = 32), logits times lambda = sqrt(2 log(i / k) / d) for i tokens and a budget of k (`Step
-    Gain Softmax`), and the pooled squared norm of the values, divided by its maximum (`value prior`; one of
-    the notes has no pooling). Ours: lambda replaces 1 / sqrt(d); i counts the tokens up to the query, evicted
-    ones included; attention is uniform where i is at most k; the kernel is 5, with ends averaged over the
-    slots that exist; scores are averaged over a group; each KV head of a layer selects its own slots; the
-    last r are kept.
+    No code is public, and only the abstract of the paper was available. The formulas are those of two published notes
+    on it, which agree: attention summed over the last r rows instead of all (`Recent Accumulation`, r = 32), logits
+    times lambda = sqrt(2 log(i / k) / d) for i tokens and a budget of k (`Step Gain Softmax`), and the pooled squared
+    norm of the values, divided by its maximum (`value prior`; one of the notes has no pooling). Ours: lambda replaces
+    1 / sqrt(d); i counts the tokens up to the query, evicted ones included; attention is uniform where i is at most k;
+    the kernel is 5, with ends averaged over the slots that exist; scores are averaged over a group; each KV head of a
+    layer selects its own slots; the last r are kept.
 
     The authors score after the prefill and at every token. Here the registered interval sets the eviction
     steps, and the sum runs over the last r queries, which are carried: an interval changes when tokens are

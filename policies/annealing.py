@@ -58,10 +58,9 @@ def medoids(keys: Tensor, members: Tensor, count: int) -> Tensor:
 
     keys [row, m, d], members bool [row, m] -> bool [row, m].
 
-    K-means by Lloyd's algorithm with the Euclidean distance. What ThinKV leaves open is ours: the initial
-    centres are members at equal distances in the text, so nothing is random; a cluster that loses its last
-    member keeps its centre and may gain others; ties go to the first member. The result has fewer than
-    `count` members if keys repeat.
+    K-means by Lloyd's algorithm with the Euclidean distance. What ThinKV leaves open is ours: the initial centres are
+    members at equal distances in the text, so nothing is random; a cluster that loses its last member keeps its centre
+    and may gain others; ties go to the first member. The result has fewer than `count` members if keys repeat.
     """
     member_count = members.sum(-1, keepdim=True)
     if (member_count <= count).all():
@@ -103,12 +102,11 @@ def squared_distances(keys: Tensor, centres: Tensor) -> Tensor:
 class AnnealedThoughts(Thoughts):
     """`Thoughts` with budgets that fall at every transition, and slots selected by clusters of their keys.
 
-    A segment's budget is that of its kind when it closes (ThinKV begins with 64 for all kinds; the budgets of
-    EpiKV are the parent's) and is halved by every later transition, down to `least`. Slots of a closed
-    segment rank by how far down the ladder they remain medoids: first the medoids of 64 clusters, among these
-    the medoids of 32, and so on to `least`. The scores of `base` rank the remaining slots, and all slots of
-    the prompt and the open segment. A slot that is a medoid at a low step is one at every earlier step, so
-    the ranking is nested across budgets.
+    A segment's budget is that of its kind when it closes (ThinKV begins with 64 for all kinds; the budgets of EpiKV are
+    the parent's) and is halved by every later transition, down to `least`. Slots of a closed segment rank by how far
+    down the ladder they remain medoids: first the medoids of 64 clusters, among these the medoids of 32, and so on to
+    `least`. The scores of `base` rank the remaining slots, and all slots of the prompt and the open segment. A slot
+    that is a medoid at a low step is one at every earlier step, so the ranking is nested across budgets.
     """
 
     @property

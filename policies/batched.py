@@ -73,8 +73,7 @@ def ignores_seed(policy: Policy) -> bool:
 
 
 def select_batch(policy: Policy, view: View, budget: int) -> Tensor:
-    """Return the retained slots of `Policy.evict` for a batch of decoding lanes: bool [lane, layer, kv_head,
-    n].
+    """Return the retained slots of `Policy.evict` for a batch of decoding lanes: bool [lane, layer, kv_head, n].
 
     view: the view of the batch; every head holds n slots, more than the budget. Requires `can_batch(policy)`.
     Raises NotBatchable if some lane might be refused, and for any other error of a part: processed

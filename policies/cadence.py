@@ -94,9 +94,8 @@ class Cadence:
         return slots_per_head >= budget + self.interval if self.slack else step % self.interval == 0
 
     def next_due(self, step: int, slots_per_head: float, budget: int) -> int:
-        """Return a step before which no eviction fires, for a lane whose heads hold `slots_per_head` slots at
-        `step` and gain one slot per step. budget: the registered one. A subclass that changes `due` overrides
-        this too.
+        """Return a step before which no eviction fires, for a lane whose heads hold `slots_per_head` slots at `step`
+        and gain one slot per step. budget: the registered one. A subclass that changes `due` overrides this too.
         """
         if self.interval is None:
             return NEVER

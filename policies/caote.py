@@ -80,12 +80,11 @@ class OutputError:
 def caote(window: int | None = 1) -> Policy:
     """Keep, of each layer and KV head, the slots whose removal would change the last token's output most.
 
-    No code is public, and only published notes on the paper were available. They agree with Eq. 7 of the
-    CrystalCache paper, which does not state that the shares sum to 1. Ours: TOVA's attention, that of the
-    last query; the mean over a group, since its heads share values but not attention; a set for each KV head;
-    nothing is protected, as in TOVA. Many slots are removed at once, each scored as if it were removed alone,
-    as in the paper. Departs from it: one eviction step at the end of the prefill, where the paper evicts
-    after every block of 128 tokens (`caote-blocks`).
+    No code is public, and only published notes on the paper were available. They agree with Eq. 7 of the CrystalCache
+    paper, which does not state that the shares sum to 1. Ours: TOVA's attention, that of the last query; the mean over
+    a group, since its heads share values but not attention; a set for each KV head; nothing is protected, as in TOVA.
+    Many slots are removed at once, each scored as if it were removed alone, as in the paper. Departs from it: one
+    eviction step at the end of the prefill, where the paper evicts after every block of 128 tokens (`caote-blocks`).
 
     The authors evict while decoding too. With an interval, every eviction step scores the remaining slots by
     the last query, which is carried; no sums accumulate between steps.

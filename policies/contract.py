@@ -196,9 +196,7 @@ class Trunks(NamedTuple):
 
 
 class Segments(NamedTuple):
-    """Spans of the text within which slots compete, oldest first: the prompt, the closed segments of the
-    answer, and the open one.
-    """
+    """Spans within which slots compete, oldest first: the prompt, closed segments of the answer, the open one."""
 
     segment_ids: Tensor
     """[layer | 1, kv_head | 1, n] int64, the segment of each slot; undefined for padding."""

@@ -76,10 +76,9 @@ class WindowSums:
 def crystal_baselines() -> Mapping[str, Policy]:
     """ChunkKV, PyramidKV and Scissorhands of the CrystalCache paper.
 
-    `chunkkv-cumulative`: its Eq. 6, the sum over the slots of a chunk of 10 of the attention from every query
-    that sees them; ChunkKV itself sums over a window at the end of the prompt. `Chunks` ranks by the mean of
-    a chunk, which is the same order for complete chunks, and cuts the last selected chunk to the budget, as
-    in `chunkkv`.
+    `chunkkv-cumulative`: its Eq. 6, the sum over the slots of a chunk of 10 of the attention from every query that sees
+    them; ChunkKV itself sums over a window at the end of the prompt. `Chunks` ranks by the mean of a chunk, which is
+    the same order for complete chunks, and cuts the last selected chunk to the budget, as in `chunkkv`.
 
     `pyramidkv-cumulative`: its section 4.3, "layer-wise budget allocation (more KV in early layers, less in
     late layers) on top of cumulative-attention scoring"; PyramidKV itself scores as SnapKV does. The paper

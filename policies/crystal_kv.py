@@ -195,9 +195,8 @@ class References(EveryLayer):
 def log_crf(crf: Tensor, last: Tensor, t: int, decay: float) -> Tensor:
     """Return the logarithm of crf at time t, float64: log(crf) - (t - last) log(1 / decay).
 
-    decay^150 underflows float32 for a decay of 0.5 or less, so slots with old references would tie; their
-    logarithms do not. The result is finite: the lowest number if crf is 0, which at decay 0 is every slot
-    without a reference at t.
+    decay^150 underflows float32 for a decay of 0.5 or less, so slots with old references would tie; their logarithms do
+    not. The result is finite: the lowest number if crf is 0, which at decay 0 is every slot without a reference at t.
     """
     value = crf.double().log() + torch.xlogy((t - last).double(), decay)  # 0 log 0 is 0
     return value.clamp(min=torch.finfo(torch.float64).min)
@@ -280,12 +279,11 @@ def crystal_kv_lite(p: float = 0.9, decay: float = 0.6) -> Policy:
     public. All decays above 0 and up to 0.5 give the same order of evictions, up to rounding: the time of the
     last hit decides, then that of the previous one, and so on.
 
-    Where the paper is silent: attention is scaled as the model scales it; the query heads of a group share
-    the mean of their rows; a sum of exactly p is enough; time is counted in tokens; a token's arrival counts
-    as one hit, since a token at 0 would be evicted at once; tokens of the prompt arrive just before its last
-    row, which hits like the row of a decoded token. Departs from Algorithm 1: hits are counted from the end
-    of the prompt on, not only once a head is full (its line 1), which would leave the first slots without a
-    history.
+    Where the paper is silent: attention is scaled as the model scales it; the query heads of a group share the mean of
+    their rows; a sum of exactly p is enough; time is counted in tokens; a token's arrival counts as one hit, since a
+    token at 0 would be evicted at once; tokens of the prompt arrive just before its last row, which hits like the row
+    of a decoded token. Departs from Algorithm 1: hits are counted from the end of the prompt on, not only once a head
+    is full (its line 1), which would leave the first slots without a history.
 
     The paper evicts at every step while the model thinks. Here hits are counted at every step too, but slots
     are evicted at the end of the prefill and, with an interval, every `interval` tokens; with `[generation]

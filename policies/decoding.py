@@ -31,16 +31,14 @@ class Plain:
 class StateLines:
     """Ask the model for short lines that begin with `line` and pin them: the rejected variant `state_emit`.
 
-    Sun and Harn, "Minimal-Intervention KV Retention via Set-Conditioned Diversity", say in Table 1:
-    'Prompted compact "State:" anchor lines give the eviction scorer dense pinnable tokens', and in section
-    3.2 that they "crowd reasoning content out of the cache at b=128". The rest is ours: the wording; lines
-    are searched only in the answer, since the wording itself names them; a line is pinned as soon as its mark
-    is written; pinned lines take at most `share` of the budget, rounded down, and the oldest complete line is
-    released first; the last `recent` slots are pinned while the model answers, so that a line which is just
-    beginning is not cut before its mark is complete.
+    Sun and Harn, "Minimal-Intervention KV Retention via Set-Conditioned Diversity", say in Table 1: 'Prompted compact
+    "State:" anchor lines give the eviction scorer dense pinnable tokens', and in section 3.2 that they "crowd reasoning
+    content out of the cache at b=128". The rest is ours: the wording; lines are searched only in the answer, since the
+    wording itself names them; a line is pinned as soon as its mark is written; pinned lines take at most `share` of the
+    budget, rounded down, and the oldest complete line is released first; the last `recent` slots are pinned while the
+    model answers, so that a line which is just beginning is not cut before its mark is complete.
 
-    The extra prompt changes the answer even if nothing is pinned. The control `state_ask` asks and pins
-    nothing.
+    The extra prompt changes the answer even if nothing is pinned. The control `state_ask` asks and pins nothing.
 
     line, end, within: a span from `line` to `end`, see `contract.Mark`. wording: with "{line}" as the
     placeholder of the line. asked, pinned: whether the model is asked, and whether lines are pinned.

@@ -72,9 +72,7 @@ def changes(hidden: Tensor) -> Tensor:
 
 
 def rolling_mean(values: Tensor, window: int) -> Tensor:
-    """values [..., t] -> [..., t] float64, the mean over the last `window` entries up to each, fewer at the
-    start.
-    """
+    """values [..., t] -> [..., t] float64, the mean over the last `window` entries up to each, fewer at the start."""
     return trailing_windows(values, window)[1]
 
 
@@ -91,9 +89,8 @@ def rolling_z(values: Tensor, window: int) -> Tensor:
 
 
 def trailing_windows(values: Tensor, window: int) -> tuple[Tensor, Tensor, Tensor]:
-    """values [..., t] -> the last `window` entries up to each, padded with 0 [..., t, window]; their mean
-    [..., t]; and their count [t]. The windows are a float64 view, not differences of cumulative sums, so no
-    precision is lost.
+    """values [..., t] -> the last `window` entries up to each, padded with 0 [..., t, window]; their mean [..., t]; and
+    their count [t]. The windows are a float64 view, not differences of cumulative sums, so no precision is lost.
     """
     t = values.shape[-1]
     rows = functional.pad(values.double(), (window, 0)).unfold(-1, window, 1)[..., 1:, :]
@@ -102,9 +99,7 @@ def trailing_windows(values: Tensor, window: int) -> tuple[Tensor, Tensor, Tenso
 
 
 def channel_variance(vectors: Tensor) -> Tensor:
-    """vectors [..., t, d] -> [..., t], the population's variance over channels, which KV-key and KV-val
-    average over a rolling window (section 3.3).
-    """
+    """vectors [..., t, d] -> [..., t], the variance over channels that KV-key and KV-val average (section 3.3)."""
     return upcast(vectors).var(-1, correction=0)
 
 
@@ -201,9 +196,7 @@ class BandDifference:
 
 @dataclass(frozen=True)
 class HiddenMean(BandDifference):
-    """s(t) of Eq. 2: the mean change in layer 10 minus that in layer 21. It is no variance, despite the name
-    of the method.
-    """
+    """s(t) of Eq. 2: the mean change in layer 10 minus that in layer 21; no variance, despite its name."""
 
     def token_scores(self, changes: Tensor) -> Tensor:
         return rolling_mean(changes, self.window)
@@ -211,9 +204,7 @@ class HiddenMean(BandDifference):
 
 @dataclass(frozen=True)
 class Epiphany(BandDifference):
-    """z_10(t) - z_21(t) of Eq. 3, which removes from Eq. 2 the drift with the position; for bands of several
-    layers, the difference of their means.
-    """
+    """z_10(t) - z_21(t) of Eq. 3, without the drift of Eq. 2 with the position; of bands, their means' difference."""
 
     def token_scores(self, changes: Tensor) -> Tensor:
         return rolling_z(changes, self.window)
@@ -266,27 +257,22 @@ def preserving_policy(scoring: Scoring) -> Policy:
     """Build a policy of the paper: keep the prompt and the last min(128, K/4) slots (section 3.3, appendix
     D), and the highest scores of the others, one set for all layers and heads.
 
-    K is the size of the cache, prompt and recent slots included: section 3.1 "caps the cache at a budget of K
-    tokens", while in section 3.3 a method "applies its budget to the remaining positions". A registered
-    `preserve` replaces the protection set here. The paper evicts at every step; here the cadence sets the
-    interval.
+    K is the size of the cache, prompt and recent slots included: section 3.1 "caps the cache at a budget of K tokens",
+    while in section 3.3 a method "applies its budget to the remaining positions". A registered `preserve` replaces the
+    protection set here. The paper evicts at every step; here the cadence sets the interval.
     """
     return Policy(scoring=scoring, protect=Preserve(prompt=True, recent="min(128, K/4)"))
 
 
 def hidden_states() -> Mapping[str, Policy]:
-    """Return by name the methods of Table 1 that read hidden states. Each differs from `epikv` in its scoring
-    alone.
-    """
+    """Return by name the methods of Table 1 that read hidden states. Each differs from `epikv` in its scoring alone."""
     return MappingProxyType(
         {"epikv": epikv(), "hs-variance": hs_variance(), "band-adaptive": band_adaptive(), "attn-x-hs": attn_x_hs()}
     )
 
 
 def epikv() -> Policy:
-    """EpiKV, z_10 - z_21 over 64 tokens (section 3.2, Eq. 3): keep the tokens that changed the residual
-    stream most.
-    """
+    """EpiKV, z_10 - z_21 over 64 tokens (section 3.2, Eq. 3): keep the tokens that changed the residual stream most."""
     return preserving_policy(Epiphany())
 
 

@@ -168,9 +168,7 @@ def merge_ranges(a: tuple[Tensor, Tensor], b: tuple[Tensor, Tensor]) -> tuple[Te
 
 @dataclass(frozen=True)
 class LagVariance:
-    """`LagVariances`, mean over the layers; higher scores are kept. The paper gives no chunk size; 64 is
-    ours.
-    """
+    """`LagVariances`, mean over the layers; higher scores are kept. The paper gives no chunk size; 64 is ours."""
 
     lag: int = 64
 

@@ -133,9 +133,8 @@ def merge_moments(a: Moments, b: Moments) -> Moments:
 
 @dataclass(frozen=True)
 class ExpectedAttention:
-    """(p + epsilon) * ||v||: p is the softmax of `expected_logits` over the slots after the first `sinks`,
-    mean over the query heads of a group; v is the value of the slot. Sinks score 0: the policy has to protect
-    them.
+    """(p + epsilon) * ||v||: p is the softmax of `expected_logits` over the slots after the first `sinks`, mean over
+    the query heads of a group; v is the value of the slot. Sinks score 0: the policy has to protect them.
 
     future: the number of next positions over which the rotation is averaged. As in the authors' code, R is
     the mean rotation in R Sigma R', instead of averaging R Sigma R' over the rotations.

@@ -58,8 +58,7 @@ class Dissimilarity:
 def keydiff() -> Policy:
     """Keep the slots whose keys are least like the mean key, of each layer and KV head; nothing is protected.
 
-    The paper evicts after every block of a prefill, and so compares only the survivors and the new block.
-    Here there is one eviction step, at the end of prefill, over all keys (as in KeyDiffPress of
-    NVIDIA/kvpress 0.5.5).
+    The paper evicts after every block of a prefill, and so compares only the survivors and the new block. Here there is
+    one eviction step, at the end of prefill, over all keys (as in KeyDiffPress of NVIDIA/kvpress 0.5.5).
     """
     return Policy(scoring=Dissimilarity(), routing=PerHead(), protect=Protect(sinks=0, recent=0))

@@ -78,12 +78,11 @@ def kvzip(chunk: int = 2048) -> Policy:
     """Keep the first four slots and, of all others in the model, those that a repetition of the text attends
     to most. The repetition costs a second prefill.
 
-    chunk, sinks, the overlap and the maximum over rows and heads are those of KVzipPress of NVIDIA/kvpress
-    0.5.5; for a text of one chunk, repeated with the same tokens, the retained slots are equal too. Ours: the
-    instruction "Repeat the previous context exactly." and the chat turn are omitted, since a policy has no
-    tokenizer: the text directly follows itself. In a longer text all slots compete in the softmax of every
-    chunk, as in the model, where the press includes only the chunk's own slots, the sinks and the repetition;
-    the score of a slot is its maximum over chunks. An eviction step while decoding repeats prompt and answer,
-    over the slots stored at that time.
+    chunk, sinks, the overlap and the maximum over rows and heads are those of KVzipPress of NVIDIA/kvpress 0.5.5; for a
+    text of one chunk, repeated with the same tokens, the retained slots are equal too. Ours: the instruction "Repeat
+    the previous context exactly." and the chat turn are omitted, since a policy has no tokenizer: the text directly
+    follows itself. In a longer text all slots compete in the softmax of every chunk, as in the model, where the press
+    includes only the chunk's own slots, the sinks and the repetition; the score of a slot is its maximum over chunks.
+    An eviction step while decoding repeats prompt and answer, over the slots stored at that time.
     """
     return Policy(scoring=Reconstruction(chunk), routing=AcrossLayers(), protect=Protect(sinks=4, recent=0))

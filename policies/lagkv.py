@@ -28,9 +28,8 @@ FACTS = {
 def relative_spread(states: Tensor) -> Tensor:
     """Score how much each token stands out: states [kv_head, chunk, lag, d] -> [kv_head, chunk - 1, lag].
 
-    Every channel is scaled to its range in the next chunk; the score is the standard deviation over the
-    channels, after a softmax over the tokens of the chunk. A range below 1e-6 counts as 1e-6 (ours: the
-    authors divide by any range).
+    Every channel is scaled to its range in the next chunk; the score is the standard deviation over the channels, after
+    a softmax over the tokens of the chunk. A range below 1e-6 counts as 1e-6 (ours: the authors divide by any range).
     """
     chunk, following = states[:, :-1], states[:, 1:]
     least, most = following.amin(2, keepdim=True), following.amax(2, keepdim=True)

@@ -43,9 +43,7 @@ from policies.state import CompressedState, RecentState, Verbatim
 
 
 class Promises(NamedTuple):
-    """What a policy promises of its eviction steps, by the declarations of its parts. A lock has it for each
-    arm, and the evidence is held to it.
-    """
+    """What the parts of a policy promise of its eviction steps: the lock has it by arm, and evidence is held to it."""
 
     fires: Fires
     """As `Cadence.fires`."""

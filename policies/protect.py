@@ -82,10 +82,9 @@ class PinnedSeen(Pinned):
 class Preserve:
     """Every slot of the prompt, and the last `recent` slots of each head, both inside the budget.
 
-    The defaults are those of EpiKV: section 3.3 ("preserves the prompt (prefill) tokens and a trailing
-    recency window") and Appendix D ("Recency is min(128, K/4) throughout"). Its budget caps the cache in
-    section 3.1 and applies to the remaining positions in section 3.3: we follow the former, as everywhere in
-    this package.
+    The defaults are those of EpiKV: section 3.3 ("preserves the prompt (prefill) tokens and a trailing recency window")
+    and Appendix D ("Recency is min(128, K/4) throughout"). Its budget caps the cache in section 3.1 and applies to the
+    remaining positions in section 3.3: we follow the former, as everywhere in this package.
 
     prompt: whether the slots of the prompt are protected; at the end of the prefill these are all slots.
     recent: a number of slots, "K/4" or "min(128, K/4)", where K is the budget of the eviction step; fractions

@@ -44,8 +44,7 @@ FACTS = {
 
 
 def importance(logits: Tensor, kv_heads: int) -> Tensor:
-    """Return I before pooling: logits [q_head, row, past] of the last queries -> [kv_head, past], summed over
-    rows.
+    """Return I before pooling: logits [q_head, row, past] of the last queries -> [kv_head, past], summed over rows.
 
     The maximum over the query heads of a group is taken before the softmax (`compute_attention_scores`),
     where a note of the authors takes it after. A row that sees none of these slots adds nothing.
@@ -198,9 +197,8 @@ def snapkv_rkv(window: int = 8, kernel: int = 7) -> Policy:
 def streamingllm_rkv() -> Policy:
     """Keep the first 4 slots, which are those of the prompt, and the last budget - 4.
 
-    Follows `StreamingLLM` of Zefan-Cai/R-KV @ d15c976, which keeps original positions: it is `streaming`
-    under the name of that repository's baseline. It has no scores and carries nothing, so an interval only
-    delays evictions.
+    Follows `StreamingLLM` of Zefan-Cai/R-KV @ d15c976, which keeps original positions: it is `streaming` under the name
+    of that repository's baseline. It has no scores and carries nothing, so an interval only delays evictions.
     """
     return streaming(sinks=4)
 

@@ -78,14 +78,13 @@ class LastLooked:
 def raas(threshold: float = 1e-4) -> Policy:
     """Keep the prompt and, of the answer, the tokens that some head attended to most recently.
 
-    The abstract and summaries of the paper describe stamps that attention renews, eviction of the oldest
-    stamps, and a prompt that is kept completely; its text was not available, and the threshold of 1e-4 is as
-    others report it (they also report, instead of a threshold, the upper half of the cache). Ours: a slot is
-    a token, where the authors use pages of 16; one stamp for all heads of a layer, renewed as soon as one
-    query head exceeds the threshold; of equal stamps the later token stays; the last token is never evicted.
-    The public code of the authors (DerekHJH/RaaS) is another policy: each query head stamps the better half
-    of the pages that a step may read, by a bound on their logits, the last page is spared, and pages are
-    masked but never freed.
+    The abstract and summaries of the paper describe stamps that attention renews, eviction of the oldest stamps, and a
+    prompt that is kept completely; its text was not available, and the threshold of 1e-4 is as others report it (they
+    also report, instead of a threshold, the upper half of the cache). Ours: a slot is a token, where the authors use
+    pages of 16; one stamp for all heads of a layer, renewed as soon as one query head exceeds the threshold; of equal
+    stamps the later token stays; the last token is never evicted. The public code of the authors (DerekHJH/RaaS) is
+    another policy: each query head stamps the better half of the pages that a step may read, by a bound on their
+    logits, the last page is spared, and pages are masked but never freed.
 
     The budget includes the prompt, which the paper does not specify: a budget below the prompt is refused.
     Stamps are renewed at every token for any interval; with an interval the cache grows by that many tokens

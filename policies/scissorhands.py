@@ -38,9 +38,8 @@ class NeglectState(NamedTuple):
 class NeglectCounts(EveryLayer):
     """How often each slot is below average among the last `window` rows, or all of a shorter prompt.
 
-    Row i sees i + 1 slots, whose average is 1 / (i + 1); masked slots are not counted. Not measured while
-    decoding: after an eviction the index of a slot is not its position, so the number of visible slots is
-    unknown.
+    Row i sees i + 1 slots, whose average is 1 / (i + 1); masked slots are not counted. Not measured while decoding:
+    after an eviction the index of a slot is not its position, so the number of visible slots is unknown.
     """
 
     window: int
@@ -86,12 +85,11 @@ class Neglect:
 def scissorhands(window: int = 400, recent: int = 10) -> Policy:
     """Keep the last `recent` slots and, of the others, those least often below average in the last rows.
 
-    The counter of low scores with w = 400 and r = 10 is the paper's as others report it; its text was not
-    available. Ours: the counter is the mean over the query heads of a group, and equal counts rank by the
-    attention received in the window. Departs from the paper: one eviction step at the end of prefill, down to
-    the budget, instead of dropping a batch whenever the cache is full; equal budgets in all layers. The
-    authors' code (lzcemma/Scissorhands @ d0bf444) is another policy, without a budget: it masks the slots
-    that were in no recent row's highest tenth.
+    The counter of low scores with w = 400 and r = 10 is the paper's as others report it; its text was not available.
+    Ours: the counter is the mean over the query heads of a group, and equal counts rank by the attention received in
+    the window. Departs from the paper: one eviction step at the end of prefill, down to the budget, instead of dropping
+    a batch whenever the cache is full; equal budgets in all layers. The authors' code (lzcemma/Scissorhands @ d0bf444)
+    is another policy, without a budget: it masks the slots that were in no recent row's highest tenth.
 
     The CrystalCache paper calls another policy Scissorhands: H2O with its sum over a sliding window (section
     2.2 of that paper, which does not run it).

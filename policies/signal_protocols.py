@@ -58,10 +58,9 @@ class AttentionSignal(Protocol, metaclass=CachedProtocol):
     def carried(self) -> bool:
         """Whether it can be measured while decoding.
 
-        Without a window its state is then part of the policy's per-slot memory: every tensor in it has the
-        axes [layer, head, slot], and the engine keeps the columns of the retained slots at an eviction step.
-        The head axis has the size of the query heads, of the KV heads, or 1 if all heads of a layer hold the
-        same slots.
+        Without a window its state is then part of the policy's per-slot memory: every tensor in it has the axes [layer,
+        head, slot], and the engine keeps the columns of the retained slots at an eviction step. The head axis has the
+        size of the query heads, of the KV heads, or 1 if all heads of a layer hold the same slots.
         """
         ...
 
@@ -80,9 +79,7 @@ class AttentionSignal(Protocol, metaclass=CachedProtocol):
 
     @property
     def of_tokens(self) -> bool:
-        """Whether its state has one entry per token fed on its last axis, instead of one per slot: then
-        eviction does not change it.
-        """
+        """Whether the last axis of its state has one entry per token fed, not per slot: no eviction changes it."""
         ...
 
     def reads(self, layer: int) -> bool: ...
@@ -141,14 +138,10 @@ class FedTokens(NamedTuple):
 
 @runtime_checkable
 class OutputSignal(Protocol, metaclass=CachedProtocol):
-    """A statistic of the stored keys and values per slot that uses the model's output projection, measured at
-    every eviction step.
-    """
+    """A statistic of the stored slots that uses the model's output projection, measured at every eviction step."""
 
     def project(self, layer: int, keys: Tensor, values: Tensor, filled: Tensor, output: Tensor) -> Any:
-        """As `CacheSignal.summarise`; output [q_head, d, width] is the slice of the output projection of each
-        query head.
-        """
+        """As `CacheSignal.summarise`; output [q_head, d, width]: each query head's slice of the output projection."""
         ...
 
 
@@ -160,9 +153,7 @@ class ExtraPromptSignal(Protocol, metaclass=CachedProtocol):
     """
 
     def passages(self, token_ids: Tensor, sentence_ends: frozenset[int]) -> tuple[Tensor, ...]:
-        """Return the passages, token ids [t] each, which are fed separately after all slots. token_ids: all
-        tokens fed so far.
-        """
+        """Return the passages, token ids [t] each, to feed by themselves after all slots. token_ids: all fed so far."""
         ...
 
     def attend(self, rows: AttentionRows, before: Any | None) -> Any:
@@ -198,18 +189,14 @@ class FedSignal(Protocol, metaclass=CachedProtocol):
 
 @runtime_checkable
 class UnrotatingSignal(Protocol, metaclass=CachedProtocol):
-    """A signal that undoes the rotation of queries or keys. A policy that needs it is refused for a model
-    whose rotation is unknown.
-    """
+    """A signal that undoes the rotation of queries or keys: refused for a model whose rotation is unknown."""
 
     turns: ClassVar[bool]
 
 
 @runtime_checkable
 class NormalisedRows(Protocol, metaclass=CachedProtocol):
-    """A signal, or a part of a policy, that assumes attention rows sum to 1. It is refused for a model with
-    attention sinks, whose rows sum to less.
-    """
+    """A part that assumes attention rows of sum 1: refused for a model with attention sinks, whose rows sum to less."""
 
     of_whole: ClassVar[bool]
 
@@ -219,9 +206,7 @@ class HiddenSignal(Protocol, metaclass=CachedProtocol):
     """A statistic of the output of some decoder layers per token, accumulated as tokens are fed."""
 
     def layers_in(self, layers: int) -> tuple[int, ...]:
-        """Return the layers that it reads in a model of `layers` layers, ascending. Raises ValueError if
-        there are none.
-        """
+        """Return the layers, of `layers`, that it reads, ascending. Raises ValueError if there are none."""
         ...
 
     def change(self, hidden: Tensor, before: Any | None) -> Any:

@@ -105,8 +105,7 @@ class EveryLayer:
 class AttentionSums(EveryLayer):
     """Attention that each slot receives, summed over query rows: [q_head, n] of every layer.
 
-    window: the number of last query rows (SnapKV); None sums all of them (H2O), which is n - i addends for
-    slot i.
+    window: the number of last query rows (SnapKV); None sums all of them (H2O), which is n - i addends for slot i.
     """
 
     window: int | None = None

@@ -158,8 +158,7 @@ class DiverseByLayer(Diverse):
 
 @dataclass(frozen=True)
 class DiverseByHead(Diverse):
-    """`Diverse` whose cosine of two slots is the mean of the cosines of their values over layers and KV
-    heads.
+    """`Diverse` whose cosine of two slots is the mean of the cosines of their values over layers and KV heads.
 
     A signature is the concatenation of the values of all heads.
     """
@@ -202,9 +201,7 @@ def normalise(values: Tensor) -> Tensor:
 
 
 def concatenate_units(parts: Tensor) -> Tensor:
-    """parts [part, n, d] of unit length -> [n, part * d] of unit length, whose products are the mean of the
-    products of the parts.
-    """
+    """parts [part, n, d] of unit length -> [n, part * d], whose products are the mean of the parts' products."""
     joined: Tensor = parts.transpose(0, 1).flatten(1) / len(parts) ** 0.5
     return joined
 

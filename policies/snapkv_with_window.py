@@ -32,8 +32,7 @@ FACTS = {
 class WindowFirst:
     """The last `window` slots rank above all others, the latest first; the others rank by `PastAttention`.
 
-    `PastAttention` is averaged over all layers and heads and max-pooled over `kernel` neighbours before the
-    window.
+    `PastAttention` is averaged over all layers and heads and max-pooled over `kernel` neighbours before the window.
     """
 
     window: int = 8
@@ -63,9 +62,8 @@ def snapkv_with_window(window: int = 8, kernel: int = 7) -> Policy:
     """Keep the last `window` slots and those that they attend to, one set for all layers and heads.
 
     The comparator `snapkv_with_window` of Sun and Harn (appendix B), who give only its name ("no exact parity
-    claimed"). Window, kernel and maximum pooling are those of R-KV's SnapKV (Zefan-Cai/R-KV @ d15c976). Ours:
-    softmax before the mean over heads, and one set for all heads, so that only the scoring differs from `1d`;
-    for the same reason the window is kept by its scores, not by protection, so a budget below the window
-    keeps its latest slots.
+    claimed"). Window, kernel and maximum pooling are those of R-KV's SnapKV (Zefan-Cai/R-KV @ d15c976). Ours: softmax
+    before the mean over heads, and one set for all heads, so that only the scoring differs from `1d`; for the same
+    reason the window is kept by its scores, not by protection, so a budget below the window keeps its latest slots.
     """
     return Policy(scoring=WindowFirst(window, kernel), protect=Protect(sinks=0, recent=0))

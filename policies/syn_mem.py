@@ -258,12 +258,11 @@ class PromptSpans(Synthetic):
 class BoundedSpans(Synthetic):
     """`syn_mem-2`, "bounded": spans at every eviction step, in a bounded number of slots; the oldest merge.
 
-    `share` of the slots, rounded down, hold spans and do not compete in the selection; the others hold the
-    best single tokens. Evicted slots are cut into spans of at most `length` slots, shorter ones if span slots
-    are free, which join the existing spans in the order of their mean positions. If there are too many, the
-    oldest two become one, then the next two (`merge_oldest`): older spans are longer. Differs from
-    `syn_mem-1` already at the end of the prefill, where most slots hold single tokens. The paper says only
-    "bounded".
+    `share` of the slots, rounded down, hold spans and do not compete in the selection; the others hold the best single
+    tokens. Evicted slots are cut into spans of at most `length` slots, shorter ones if span slots are free, which join
+    the existing spans in the order of their mean positions. If there are too many, the oldest two become one, then the
+    next two (`merge_oldest`): older spans are longer. Differs from `syn_mem-1` already at the end of the prefill, where
+    most slots hold single tokens. The paper says only "bounded".
     """
 
     share: float = 0.25
@@ -357,9 +356,7 @@ class DynamicHybrid(Synthetic):
 
 
 def assign_hybrid(scores: Scores, protected: Tensor, retained: Tensor, span_counts: Tensor) -> SpanAssignment:
-    """Cut the lowest `span_counts` [layer, kv_head] of the retained slots (unprotected ones only) and all
-    evicted slots into that many spans.
-    """
+    """Cut the lowest `span_counts` [layer, kv_head] unprotected slots and all evicted ones into so many spans."""
     retained_counts = retained.sum(-1)
     span_counts = span_counts.minimum(retained_counts - protected.sum(-1))
     stay = select_highest(scores.slots.masked_fill(~retained, -torch.inf), protected, retained_counts - span_counts)

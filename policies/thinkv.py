@@ -144,12 +144,11 @@ def segment_shares(segment_slots: Tensor, protected: Tensor, segments: Segments,
     segment_slots, protected [..., segment]: how many it holds of each, and how many of these are protected.
     total [...] or a number: the maximum that it keeps, at least the protected ones.
 
-    Protected slots stay. In addition, a closed segment keeps its budget, and the prompt and the open segment
-    keep all their slots. If that exceeds `total`, competing slots are halved: those of the prompt, then of
-    the closed segments from the oldest on, in repeated rounds, none to fewer than `least`, and the last only
-    as far as needed. Then the open segment is reduced, and finally the others to 0, oldest first. ThinKV
-    specifies the ladder 64, 32, 16, 8, 4 and that the oldest are reduced first; the rounds, the order of the
-    prompt and the last step are ours.
+    Protected slots stay. In addition, a closed segment keeps its budget, and the prompt and the open segment keep all
+    their slots. If that exceeds `total`, competing slots are halved: those of the prompt, then of the closed segments
+    from the oldest on, in repeated rounds, none to fewer than `least`, and the last only as far as needed. Then the
+    open segment is reduced, and finally the others to 0, oldest first. ThinKV specifies the ladder 64, 32, 16, 8, 4 and
+    that the oldest are reduced first; the rounds, the order of the prompt and the last step are ours.
     """
     competing = segment_slots - protected
     competing[..., 1:-1] = competing[..., 1:-1].minimum(segments.budgets)
@@ -266,14 +265,13 @@ def thinkv() -> Policy:
     """Keep 64, 32 or 8 slots of each segment of 128 tokens, for reasoning, execution or transition: those
     with the largest accumulated attention. The last min(128, K/4) slots also stay.
 
-    That may be far less than the budget K, and is never more. As in EpiKV's comparison, the prompt is not
-    protected. Since ThinKV evicts only generated tokens, and its memory formula counts the full prompt, the
-    complete prompt stays if K allows it; otherwise it is reduced first (`segment_shares`): ours. Also ours:
-    sparsity is the mean over query heads, and each KV head ranks its slots by the attention received since
-    their token was fed, where ThinKV clusters keys. Departs from ThinKV: the budgets are those of EpiKV
-    instead of one ladder for all types, a transition does not shrink earlier segments, and nothing is
-    quantised. Eviction happens every 128 steps for any registered interval; between two steps a lane grows by
-    as many slots.
+    That may be far less than the budget K, and is never more. As in EpiKV's comparison, the prompt is not protected.
+    Since ThinKV evicts only generated tokens, and its memory formula counts the full prompt, the complete prompt stays
+    if K allows it; otherwise it is reduced first (`segment_shares`): ours. Also ours: sparsity is the mean over query
+    heads, and each KV head ranks its slots by the attention received since their token was fed, where ThinKV clusters
+    keys. Departs from ThinKV: the budgets are those of EpiKV instead of one ladder for all types, a transition does not
+    shrink earlier segments, and nothing is quantised. Eviction happens every 128 steps for any registered interval;
+    between two steps a lane grows by as many slots.
     """
     return thought_policy(AccumulatedAttention(), SegmentsPerHead(), prompt=False)
 

@@ -169,9 +169,7 @@ class HeadStatistics(QueryStatistics):
 
 @dataclass(frozen=True)
 class LayerStatistics(QueryStatistics):
-    """A score per layer, [layer, 1, n]: the maximum standardised logit of all query heads of the layer, which
-    must hold the same slots.
-    """
+    """A score per layer, [layer, 1, n]: the maximum standardised logit of its query heads, which share slots."""
 
     stacks: ClassVar[bool] = True
 

@@ -76,7 +76,5 @@ def random(sinks: int = 4, recent: int = 128) -> Policy:
 
 
 def random_twin() -> Policy:
-    """`random` with `TwinDraws`. The two are exchangeable, so that a study that compares them has no effect to
-    find, and yet answers that differ.
-    """
+    """`random` with `TwinDraws`: comparing the two, a study has no effect to find, and yet answers that differ."""
     return replace(random(), scoring=TwinDraws())

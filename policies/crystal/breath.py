@@ -77,8 +77,7 @@ class Breath:
     def pulse(self, source: int, weights: Tensor) -> Tensor:
         """Eq. 37: [trunk], the pulse that arrives from a unit pulse of the source; 0 at the source itself.
 
-        A trunk is reached once, along the strongest of its shortest paths. A pulse below `min_pulse` does not
-        arrive.
+        A trunk is reached once, along the strongest of its shortest paths. A pulse below `min_pulse` does not arrive.
         """
         frontier = weights.new_zeros(len(weights))
         frontier[source] = 1

@@ -31,10 +31,9 @@ class Dissolution(NamedTuple):
 class BranchDissolution:
     """Dissolve the lowest trunks, the last of them partially; scores of slots are M_i.
 
-    A trunk that contains a protected slot is kept completely and leaves the pool. A remainder of fewer than
-    `min_keep` slots is evicted as well, so up to min_keep - 1 slots of the budget stay unused (the degenerate
-    partial of Eq. 32). Ties keep the lower position, between trunks and within one; the paper does not
-    specify ties.
+    A trunk that contains a protected slot is kept completely and leaves the pool. A remainder of fewer than `min_keep`
+    slots is evicted as well, so up to min_keep - 1 slots of the budget stay unused (the degenerate partial of Eq. 32).
+    Ties keep the lower position, between trunks and within one; the paper does not specify ties.
 
     fusion: how D and the scaled impact are combined into a score. "maximum" is Eq. 29; the others are
         rejected in section 3.6 and ablated in section 6.1: their average with equal weights, their product,

@@ -223,12 +223,11 @@ class CrystalConfig:
 def crystal(config: CrystalConfig | None = None) -> Policy:
     """CrystalCache: sections 3.2-3.7 at the end of the prefill, and 3.8 at eviction steps while decoding.
 
-    With an interval of 64 steps the eviction steps are its breaths; without one it is the policy that the
-    paper evaluated. Departs from the paper: a budget below the protected trunks is refused. Eq. 30 raises it
-    to sinks + recent; by Eq. 31 larger protected trunks stay and exceed it, which is `crystal-over-budget`.
-    Where the paper is silent: ties keep the lower position; the edge set is directed (`coattention.Edges`)
-    and Eq. 17 uses its forward entries only; the standard deviation of Eq. 27 is the population's; for decode
-    time see `TrunkScoring` and `Breath`.
+    With an interval of 64 steps the eviction steps are its breaths; without one it is the policy that the paper
+    evaluated. Departs from the paper: a budget below the protected trunks is refused. Eq. 30 raises it to sinks +
+    recent; by Eq. 31 larger protected trunks stay and exceed it, which is `crystal-over-budget`. Where the paper is
+    silent: ties keep the lower position; the edge set is directed (`coattention.Edges`) and Eq. 17 uses its forward
+    entries only; the standard deviation of Eq. 27 is the population's; for decode time see `TrunkScoring` and `Breath`.
     """
     config = config or CrystalConfig()
     return Policy(scoring=config.scoring(), selection=config.selection(), protect=config.protect())

@@ -17,13 +17,12 @@ MOST_RETAINED, LEAST_RETAINED = 0.8, 0.5  # share of its slots that the best and
 class TieredDissolution(BranchDissolution):
     """The best 30 % of the trunks stay whole, the next 40 % keep 80 % to 50 % of their slots, the rest go.
 
-    Po-Ting Lin, "CrystalCache: Borrowing from Memory Psychology to Manage the KV Cache" (a blog post),
-    section 5. "Tier boundaries shift to satisfy the global budget" does not specify how. Here both boundaries
-    move together along the ranking until the budget is met, so the bottom tier grows at a small budget and
-    the top tier at a large one; within the middle tier the share falls linearly with the rank. Slots left
-    over by rounding fill up trunks from the best on, so a trunk may keep fewer slots at a larger budget. A
-    trunk of the middle tier that would keep fewer than `min_keep` slots is evicted; the post has two
-    contradictory sentences on this, and we follow the second.
+    Po-Ting Lin, "CrystalCache: Borrowing from Memory Psychology to Manage the KV Cache" (a blog post), section 5. "Tier
+    boundaries shift to satisfy the global budget" does not specify how. Here both boundaries move together along the
+    ranking until the budget is met, so the bottom tier grows at a small budget and the top tier at a large one; within
+    the middle tier the share falls linearly with the rank. Slots left over by rounding fill up trunks from the best on,
+    so a trunk may keep fewer slots at a larger budget. A trunk of the middle tier that would keep fewer than `min_keep`
+    slots is evicted; the post has two contradictory sentences on this, and we follow the second.
     """
 
     def retained_counts(self, sizes: Sequence[int], available: int) -> list[int]:

@@ -80,9 +80,7 @@ def merge_sentences(parts: list[range], edges: Edges, threshold: float | Adaptiv
 
 
 def split_trunk(trunk: range, max_trunk: int) -> list[range]:
-    """Step 3: split into ceil(size / max_trunk) pieces of sizes that differ by at most one, longer ones
-    first.
-    """
+    """Step 3: split into ceil(size / max_trunk) pieces of sizes that differ by at most one, longer ones first."""
     pieces = -(-len(trunk) // max_trunk)
     size, longer = divmod(len(trunk), pieces)
     stops = [trunk.start + k * size + min(k, longer) for k in range(pieces + 1)]

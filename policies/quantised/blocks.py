@@ -93,9 +93,7 @@ def inverse(scales: Tensor) -> Tensor:
 
 
 def signed_codes(numbers: Tensor, zero: int) -> tuple[Tensor, Tensor]:
-    """Return the scale of each block, its number of largest size (the first of them) over -zero, and the codes, uint8
-    from 0 to 2 zero - 1.
-    """
+    """Return each block's scale, its first number of largest size over -zero, and codes, uint8 from 0 to 2 zero - 1."""
     blocks = cut(numbers.float(), BLOCK)
     scales = blocks.gather(-1, blocks.abs().argmax(-1, keepdim=True)) / -zero
     codes = (blocks * inverse(scales) + (zero + 0.5)).trunc().clamp(0, 2 * zero - 1)

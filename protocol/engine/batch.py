@@ -149,8 +149,7 @@ class Batch(EvictingBatch):
         self.add_tokens(rows, self.feed(spans, torch.tensor([row.token_ids[-1] for row in rows])[:, None]))
 
     def feed(self, spans: Sequence[tuple[Pool[BatchRow], int, int]], token_ids: Tensor) -> list[int]:
-        """Return the next token of every lane after token_ids [lane, t]; evicts where due and records cache
-        sizes.
+        """Return the next token of every lane after token_ids [lane, t]; evicts where due and records cache sizes.
 
         The tokens are read before the evictions, which do not change them: from a device one time for all.
         """
@@ -269,11 +268,9 @@ class Batch(EvictingBatch):
                     row.memory.add_hidden(layer, selected)
 
     def room(self, lane: Lane, counts: Tensor, query: int = 0, wait: int = 0) -> int:
-        """Return the number of slots that each head of a lane may append before its next eviction step, if
-        any.
+        """Return the number of slots that each head of a lane may append before its next eviction step, if any.
 
-        query: tokens fed at once before the first new one. wait: steps by which the first eviction may be
-        delayed.
+        query: tokens fed at once before the first new one. wait: steps by which the first eviction may be delayed.
         """
         limit, cadence = query + self.max_new_tokens, lane.policy.cadence
         if cadence.interval is None or lane.budget is None:

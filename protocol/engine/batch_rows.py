@@ -174,9 +174,7 @@ class RecentQueries:
         self.free: list[int] = []
 
     def assign(self, memories: Mapping[BatchRow, Memory]) -> None:
-        """Assign indices to these lanes and free those of all others; shrink the tensor when half of it is
-        free.
-        """
+        """Assign indices to these lanes and free those of all others; shrink the tensor when half of it is free."""
         self.free += [self.indices.pop(row) for row in list(self.indices) if row not in memories]
         newcomers = {row: memory for row, memory in memories.items() if row not in self.indices}
         if len(newcomers) > len(self.free) or 2 * len(memories) <= len(self.stacked):

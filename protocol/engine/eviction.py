@@ -337,9 +337,7 @@ class EvictingBatch:
         row.granted.append(budget)
 
     def stop_evicting(self, row: BatchRow) -> None:
-        """Stop evicting after the thinking: drop the state of the policy, and reserve slots for the rest of
-        the answer.
-        """
+        """Stop evicting after the thinking: drop the policy's state, and reserve slots for the rest of the answer."""
         row.count_state()
         row.memory = None
         lengths = row.pool.lengths[:, row.pool_index].clone()
@@ -367,9 +365,7 @@ class EvictingBatch:
 
 
 def predicts_next_due(kind: type[Cadence]) -> bool:
-    """Return whether `next_due` is defined in the same class as the methods that decide when an eviction is
-    due, or in a subclass of it.
-    """
+    """Return whether `next_due` is of the class that decides when an eviction is due, or of a subclass of it."""
     ranks = [
         next(rank for rank, base in enumerate(kind.__mro__) if name in vars(base))
         for name in ("next_due", "due", "budget", "budgets", "smallest_budget")

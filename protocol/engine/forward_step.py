@@ -209,9 +209,7 @@ class ForwardStep(Step[Member]):
     def watch(
         self, layer: int, watch: AttentionWatch, packed: Tensor, keys: Tensor, scale: float, sinks: Tensor | None
     ) -> None:
-        """Record the attention of a layer that policies read, from packed queries and the keys of their
-        lanes.
-        """
+        """Record the attention of a layer that policies read, from packed queries and the keys of their lanes."""
         visible, bias = self.plans[layer].visible, self.plans[layer].bias
         logits = (upcast(packed) * scale) @ upcast(keys).transpose(-1, -2)
         if bias is not None:
@@ -223,9 +221,7 @@ class ForwardStep(Step[Member]):
             watch.logits.append(self.by_head(layer, watch, logits, -torch.inf))
 
     def by_head(self, layer: int, watch: AttentionWatch, rows: Tensor, value: float) -> Tensor:
-        """Convert rows [lane, row, query rows, slot of the row] to [lane, q_head, t, slot of the head], with
-        `value` beyond the slots of a head.
-        """
+        """Convert rows [lane, row, query rows, slot of row] to [lane, q_head, t, slot of head]; `value` beyond."""
         weights = rows.reshape(len(rows), -1, self.new, rows.shape[-1])
         if not self.pool.shape[layer].flat:
             return weights
@@ -259,8 +255,7 @@ class ForwardStep(Step[Member]):
 def attend_masked(
     queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None, scale: float, sinks: Tensor | None = None
 ) -> Tensor:
-    """Attend from [lane, row, query rows, d] to [lane, row, n, d] with values of `width` dimensions: [...,
-    width].
+    """Attend from [lane, row, query rows, d] to [lane, row, n, d] with values of `width` dimensions: [..., width].
 
     mask: added to the logits. No fused kernel of a CPU supports values narrower than keys. For few query rows
     two products are faster than its replacement, if the precision is float32; otherwise values are padded

@@ -45,9 +45,7 @@ def head_slots(pool: Rows, layer: int, lanes: slice, n: int) -> Tensor:
 
 
 def read_slots(pool: Rows, layer: int, lanes: slice, n: int) -> tuple[Tensor, Tensor]:
-    """Return keys and values [lane, kv_head, n, d] of the first n slots, as attention reads them; zeros or slots of
-    other heads beyond those in use.
-    """
+    """Return keys and values [lane, kv_head, n, d] of the first n slots; beyond those in use, anything."""
     packing, ring, dtype = packing_of(pool), pool.rings[layer][lanes], pool.like[layer].dtype
     rows = pool.keys[layer][lanes], pool.values[layer][lanes]
     if pool.shape[layer].flat:

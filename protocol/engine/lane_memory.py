@@ -57,8 +57,7 @@ class PendingTokens:
 
 @dataclass
 class Memory:
-    """The memory of a lane. Per-slot tensors have a column for each slot, in slot order, and are compacted
-    with them.
+    """The memory of a lane. Per-slot tensors have a column for each slot, in slot order, and are compacted with them.
 
     positions: [layer, kv_head, n] int64 of the slots at the last eviction; -1 beyond the slots of a head.
     Later slots have consecutive positions from `evicted_at` on.
@@ -83,8 +82,7 @@ class Memory:
 
     scale: the factor of the attention logits. sinks: by layer, as an observer receives them.
 
-    remembered: what the scoring stored about the slots at the last eviction. routed: what the routing
-    carries.
+    remembered: what the scoring stored about the slots at the last eviction. routed: what the routing carries.
     """
 
     positions: Tensor
@@ -151,9 +149,7 @@ class Memory:
             self.record_peak(len(pending))
 
     def add_fed(self, keys: Tensor, values: Tensor, queries: Tensor, n_fed: int) -> None:
-        """Add keys and values [layer, kv_head, t, d] and queries [layer, q_head, t, d] of new tokens, the
-        first at position n_fed.
-        """
+        """Add keys, values [layer, kv_head, t, d] and queries [layer, q_head, t, d] of new tokens from n_fed on."""
         if not self.pending.keys:
             self.pending.start = n_fed
         self.pending.keys.append(keys.clone())
@@ -223,9 +219,8 @@ class Memory:
 
 
 def extend_positions(positions: Tensor, evicted_at: int | Tensor, n_fed: int | Tensor, slots: int) -> Tensor:
-    """Return [..., layer, kv_head, slots]: `positions` [..., layer, kv_head, n], with -1 beyond the slots of
-    a head, and the positions of the tokens from `evicted_at` up to `n_fed`. For several lanes both are [lane,
-    1, 1, 1].
+    """Return [..., layer, kv_head, slots]: `positions` [..., layer, kv_head, n], with -1 beyond the slots of a head,
+    and the positions of the tokens from `evicted_at` up to `n_fed`. For several lanes both are [lane, 1, 1, 1].
     """
     n_retained = (positions >= 0).sum(-1, keepdim=True)
     new = evicted_at + torch.arange(slots, device=n_retained.device) - n_retained
@@ -360,9 +355,7 @@ def recent_attention(
 
 
 def n_recent_queries(policy: Policy) -> int:
-    """Return how many of the last queries the lanes of a policy store: its widest window, 0 without an
-    interval.
-    """
+    """Return how many of the last queries the lanes of a policy store: its widest window, 0 without an interval."""
     if policy.cadence.interval is None:
         return 0
     signals = (signal for signal in policy.needs if isinstance(signal, AttentionSignal))

@@ -28,8 +28,7 @@ def max_concurrent_for(
     first_event: int = FIRST_EVENT,
     marks: Collection[int] = (),
 ) -> int:
-    """Return at least one and at most the number of lanes. Every lane is counted with the bytes of the
-    largest.
+    """Return at least one and at most the number of lanes. Every lane is counted with the bytes of the largest.
 
     marks: tokens after which no eviction occurs, so that a lane grows to its end.
     """
@@ -69,9 +68,7 @@ def max_slots(request: Request, lane: Lane, max_new_tokens: int, first_event: in
 
 
 def slot_bytes(config: PreTrainedConfig, dtype: torch.dtype, state: State | None = None) -> int:
-    """Return the bytes of one slot in every KV head of every evictable layer, as a state stores it; None: as
-    computed.
-    """
+    """Return the bytes of one slot in every KV head of every evictable layer, in a state; None: as computed."""
     head = head_width(config)
     head_bytes = (state or Verbatim()).slot_bytes(head, dtype.itemsize)
     return _heads(config) * head_bytes

@@ -25,9 +25,7 @@ KNOWN_TENSORS = frozenset({"s_aux", "position_ids", "cache_position", "position_
 
 
 class Observer(Protocol):
-    """Computes the attention of every layer; passed through a forward pass as the keyword argument
-    `observer`.
-    """
+    """Computes the attention of every layer; passed through a forward pass as the keyword argument `observer`."""
 
     def attend(
         self, layer: int, queries: Tensor, keys: Tensor, values: Tensor, scale: float, sinks: Tensor | None = None
@@ -129,9 +127,8 @@ def hidden_hook(layer: int) -> Callable[..., None]:
 
 
 class AttentionProbe(NamedTuple):
-    """The result of running an attention layer on one token. uses_rotation: whether it uses the rotary
-    angles. calls: shapes of the queries, keys and values of each attention that it computes, [lane, head, t,
-    d].
+    """The result of running an attention layer on one token. uses_rotation: whether it uses the rotary angles. calls:
+    shapes of the queries, keys and values of each attention that it computes, [lane, head, t, d].
     """
 
     uses_rotation: bool

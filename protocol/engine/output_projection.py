@@ -20,8 +20,7 @@ def measure_output_signals(
 ) -> dict[Signal, Any]:
     """Measure the signals that read the output projection, as a View stores them.
 
-    cached: keys and values [kv_head, n, d] of each layer. filled: [layer, kv_head, n], None if every slot is
-    stored.
+    cached: keys and values [kv_head, n, d] of each layer. filled: [layer, kv_head, n], None if every slot is stored.
     """
     wanted = [signal for signal in signals if isinstance(signal, OutputSignal)]
     results: dict[Signal, list[Any]] = {signal: [] for signal in wanted}
@@ -34,9 +33,7 @@ def measure_output_signals(
 
 
 def projection_weight(model: Architecture, layer: int) -> Tensor:
-    """Return [q_head, d, width], a view of the projection by query head. layer: index among layers of full
-    attention.
-    """
+    """Return [q_head, d, width], a view of the projection by query head. layer: index among full-attention layers."""
     config: Any = model.network.config
     blocks: Any = getattr(model.network.base_model, "layers", ())
     decoder_layer = layers_of(config).evictable[layer]

@@ -212,9 +212,7 @@ class Recorder:
         return min(last, self.prompt) if first < self.prompt else last
 
     def fold_rows(self, rows: AttentionRows, signals: Iterable[AttentionSignal]) -> None:
-        """Fold rows into the signals. Signals without a window get the end of the prompt as the total, as
-        they do while decoding.
-        """
+        """Fold rows into the signals, those without a window with the end of the prompt as the total."""
         rows = rows._replace(decoded=rows.start >= self.prompt)
         prompt_rows = rows if rows.decoded else rows._replace(total=min(self.total, self.prompt))
         for signal in signals:
@@ -355,8 +353,7 @@ def feed(
 def head_copies(keys: Tensor) -> int:
     """Return how many copies of the keys [kv_head, n, d] spread the products of a block evenly over threads.
 
-    There is one matrix for each head: three heads keep two threads busy as long as four would. 1 on an
-    accelerator.
+    There is one matrix for each head: three heads keep two threads busy as long as four would. 1 on an accelerator.
     """
     threads = torch.get_num_threads()
     even = (copies for copies in (1, 2, 4) if len(keys) * copies % threads == 0)

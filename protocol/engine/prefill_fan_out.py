@@ -127,8 +127,7 @@ def fork_lanes(model: Model, request: Request, chunk: int | None, *, all_in_bloc
 
 
 def granted_budget(cadence: Cadence, budget: int, step: int) -> int:
-    """Return the slots per KV head and layer that remain after an eviction when `step` new tokens have been
-    fed.
+    """Return the slots per KV head and layer that remain after an eviction when `step` new tokens have been fed.
 
     A schedule declares the budgets of its rounds, whose mean is at most the registered budget, and grants
     them in order. Raises ValueError if it declares more or grants another number, since the lane would then
@@ -167,9 +166,7 @@ class PressRuns:
         self.results: dict[tuple[int, int, int | None], LanePrefill] = {}
 
     def run_press(self, press: Pressed, budget: int, seed: int) -> LanePrefill:
-        """Return the result of a press. Raises ValueError if it refuses the context or leaves non-finite
-        values.
-        """
+        """Return the result of a press. Raises ValueError if it refuses the context or leaves non-finite values."""
         for cache_key in ((id(press), budget, None), (id(press), budget, seed)):
             if cache_key in self.results:
                 return self.results[cache_key]

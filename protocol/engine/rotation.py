@@ -43,9 +43,8 @@ def rotation_of(network: PreTrainedModel) -> Rotation | None:
 def rotates_halves(network: PreTrainedModel) -> bool:
     """Return whether every layer of full attention rotates dimension i with i + d/2, as policies assume.
 
-    Cohere, Helium and Ernie 4.5 rotate neighbours; some layers of SmolLM3, and those of full attention of
-    Cohere 2 and EXAONE 4, rotate nothing; the frequencies of all of them look alike. The model's own function
-    is tested.
+    Cohere, Helium and Ernie 4.5 rotate neighbours; some layers of SmolLM3, and those of full attention of Cohere 2 and
+    EXAONE 4, rotate nothing; the frequencies of all of them look alike. The model's own function is tested.
     """
     module = sys.modules[type(network.base_model).__module__]
     half = getattr(module, "rotate_half", None)
@@ -105,9 +104,7 @@ def rotary_kinds(network: PreTrainedModel, rotary: Any) -> list[tuple[str, ...]]
 
 
 def check_rotation(model: Architecture, policy: Policy, owner: str) -> None:
-    """Raise BadInput for a policy that rotates queries or keys, if the model's rotation is of another form.
-    owner: the arm or lane of the policy.
-    """
+    """Raise BadInput if the policy of `owner`, an arm or lane, rotates, and the model's rotation is of another form."""
     needs_rotation = any(isinstance(signal, UnrotatingSignal) for signal in policy.needs)
     needs_halves = any(signal.kind is Statistics for signal in policy.calibrated)
     if (needs_rotation and rotation_of(model.network) is None) or (needs_halves and not rotates_halves(model.network)):

@@ -33,9 +33,7 @@ class Model(Architecture, Protocol):
         ...
 
     def lines(self, token_ids: Sequence[int], mark: Mark) -> tuple[range, ...]:
-        """Return the tokens of every marked stretch of this text, oldest first. Called for answers alone,
-        where a policy looks for marks.
-        """
+        """Return the tokens of every marked stretch of this answer, oldest first, where a policy looks for marks."""
         ...
 
 
@@ -46,10 +44,9 @@ FIRST_EVENT = 1
 class Prompt(NamedTuple):
     """A prompt. The first eviction follows `context`; the tokens of `query`, if any, are fed after it.
 
-    A policy that does not evict while decoding never evicts the query; one that does treats its slots like
-    all others, from `first_event` on. The last `written` tokens, in the query and the context before it,
-    belong to the answer and not to the prompt as policies see it: a text continues where it was cut. Steps
-    count from the cut.
+    A policy that does not evict while decoding never evicts the query; one that does treats its slots like all others,
+    from `first_event` on. The last `written` tokens, in the query and the context before it, belong to the answer and
+    not to the prompt as policies see it: a text continues where it was cut. Steps count from the cut.
     """
 
     context: tuple[int, ...]
@@ -140,17 +137,13 @@ class Outcome(NamedTuple):
 
 
 class LaneFailure(NamedTuple):
-    """A lane whose policy refused its prompt or budget, or whose model computed non-finite values; the other
-    lanes continue.
-    """
+    """A lane whose policy refused its prompt or budget, or whose model computed non-finite values; others continue."""
 
     reason: str
 
 
 class Progress(NamedTuple):
-    """The progress of a run. phase "prefilled": the free places were filled. done: lanes that have ended.
-    steps: forward passes of the batch.
-    """
+    """phase "prefilled": the free places were filled. done: ended lanes. steps: forward passes of the batch."""
 
     phase: Literal["prefilling", "prefilled", "decoding"]
     done: int

@@ -46,8 +46,7 @@ def stream(draws: Sequence[Draw], size: int) -> NDArray[np.uint64]:
     """Return [draw, size], the raw stream of a Philox generator (Salmon et al. 2011) for each draw, each with
     a separate key.
 
-    numpy keeps it stable across versions. One generator is set to each key in turn: a new one costs four
-    times as much.
+    numpy keeps it stable across versions. One generator is set to each key in turn: a new one costs four times as much.
     """
     philox = np.random.Philox(key=0)
     state: Any = philox.state  # no number drawn, none buffered
@@ -112,15 +111,12 @@ NON_FINITE_LOGITS = "logits: not finite"
 
 
 def is_usable(logits: Tensor) -> Tensor:
-    """Return [lane] bool: whether logits [lane, vocabulary] have a finite maximum. NaN, +inf and rows of -inf
-    alone do not.
-    """
+    """Return [lane] bool: whether logits [lane, vocabulary] have a finite maximum. NaN, +inf and only -inf do not."""
     return logits.amax(-1).isfinite()
 
 
 def nucleus(logits: Tensor, temperature: float, top_p: float) -> Tensor:
-    """Return [lane, vocabulary] bool, on the CPU: the tokens of top-p sampling (Holtzman et al.,
-    arXiv:1904.09751).
+    """Return [lane, vocabulary] bool, on the CPU: the tokens of top-p sampling (Holtzman et al., arXiv:1904.09751).
 
     This is the smallest set whose softmax(logits / temperature) sums to at least top_p: the likeliest tokens,
     including the one that crosses it; among equally likely ones the lower ids.
@@ -202,9 +198,7 @@ def nonzero_indices(condition: NDArray[np.bool_]) -> tuple[Ids, Ids]:
 
 
 def tokens_of_lanes(draw: Ids, pair_draws: Ids, token: Ids) -> tuple[Ids, Ids]:
-    """Return (lane, token): for each lane the tokens of its draw [lane], from pairs (pair_draws, token)
-    sorted by draw.
-    """
+    """Return (lane, token): the tokens of each lane's draw [lane], from pairs (pair_draws, token) sorted by draw."""
     begin, end = np.searchsorted(pair_draws, draw, "left"), np.searchsorted(pair_draws, draw, "right")
     lane = np.repeat(np.arange(len(draw)), end - begin)
     n_before = np.cumsum(end - begin) - (end - begin)
@@ -214,8 +208,7 @@ def tokens_of_lanes(draw: Ids, pair_draws: Ids, token: Ids) -> tuple[Ids, Ids]:
 def smallest_useful_logit(
     best: NDArray[np.float64], max_noise: NDArray[np.float64], temperature: float, dtype: np.dtype[Any]
 ) -> NDArray[Any]:
-    """Return [lane]: a logit below this bound, with noise of at most `max_noise`, stays below the best sum
-    [lane].
+    """Return [lane]: a logit below this bound, with noise of at most `max_noise`, stays below the best sum [lane].
 
     The bound is lower by more than all rounding errors, of which the largest is to the dtype of the logits.
     """

@@ -44,8 +44,7 @@ def capacity_of(window: int, tokens: int) -> int:
 def attend_sliding(
     queries: Tensor, keys: Tensor, values: Tensor, scale: float, window: int, sinks: Tensor | None = None
 ) -> Tensor:
-    """Return the attention of the last t of n tokens, each to the last `window` including itself: [q_head, t,
-    d].
+    """Return the attention of the last t of n tokens, each to the last `window` including itself: [q_head, t, d].
 
     queries [q_head, t, d], keys and values [kv_head, n, d], sinks [q_head].
     """
@@ -70,8 +69,7 @@ def attend_sliding(
 def attend_grouped(
     queries: Tensor, keys: Tensor, values: Tensor, visible: Tensor | None, scale: float, sinks: Tensor | None = None
 ) -> Tensor:
-    """Attend from queries [lane, q_head, t, d] to keys and values [lane, kv_head, n, d]: [lane, q_head, t,
-    d].
+    """Attend from queries [lane, q_head, t, d] to keys and values [lane, kv_head, n, d]: [lane, q_head, t, d].
 
     visible: bool [lane or 1, 1, t or 1, n], None if all are. sinks [q_head].
     """

@@ -38,9 +38,7 @@ class Shape(NamedTuple):
 def lane_shapes(
     counts: Tensor, room: int, *, masked: bool = False, sizes: SlotSizes = EQUAL_SIZES
 ) -> tuple[Shape, ...]:
-    """Return the capacity of a lane for each layer. counts: slots in use, [layer, kv_head]; room: slots to
-    append.
-    """
+    """Return the capacity of a lane for each layer. counts: slots in use, [layer, kv_head]; room: slots to append."""
     layers = []
     for heads in counts.tolist():
         if len(set(heads)) > 1:
@@ -76,9 +74,7 @@ class Layout(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """The destination of the new slots of a forward pass and the visibility of a new token, shared by layers
-    of one layout.
-    """
+    """Where new slots of a forward pass go, and what a new token sees, shared by layers of one layout."""
 
     targets: Tensor | None
     """[lane x kv_head x t], indices through all rows of these lanes; None if the new slots are the last ones before
@@ -136,8 +132,7 @@ class Pool(Generic[Member]):
     weights: for a format with weights, float32 [lane, row, capacity], 1 where no slot was merged; otherwise
     None for each layer.
 
-    hidden: slots that no token attends to, in layers of a masked shape, bool [lane, row, capacity]; otherwise
-    None.
+    hidden: slots that no token attends to, in layers of a masked shape, bool [lane, row, capacity]; otherwise None.
 
     rings: of slots packed in groups, the latest of each head, float16 [lane, kv_head, R, 2 d]; no tensors otherwise.
 

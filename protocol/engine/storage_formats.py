@@ -96,9 +96,7 @@ VERBATIM = StorageFormat()
 
 
 def build_storage_formats(model: Model, requests: Sequence[Request]) -> dict[State, StorageFormat]:
-    """Build the storage format of every state of these lanes, one for each. Raises BadInput for a state that
-    the model or a press does not support.
-    """
+    """Build the storage format of every state of the lanes. Raises BadInput where model or press do not fit it."""
     storage_formats = dict[State, StorageFormat]()
     for lane in (lane for request in requests for lane in request.lanes):
         state = lane.policy.state
@@ -113,9 +111,7 @@ def build_storage_formats(model: Model, requests: Sequence[Request]) -> dict[Sta
 
 
 def refuse_unmergeable(model: Architecture, state: State, owner: str) -> None:
-    """Raise BadInput for a merging state if the model's keys cannot be rotated. owner: the arm or lane of the
-    state.
-    """
+    """Raise BadInput for a merging state if the model's keys cannot be rotated. owner: the arm or lane of the state."""
     if state.merges and rotation_of(model.network) is None:
         raise BadInput(
             f"state of {owner}: {type(state).__name__} merges slots, whose keys are turned to one position, and "

@@ -16,9 +16,8 @@ class ChildProcess:
     """A Python script that first prints {"ready": ...}, then answers each line of JSON with one line, or with
     requests {"count": text}, each of which is answered by a number.
 
-    arguments: of the script. start_seconds: deadline for the ready line. environment: added to that of this
-    process. The child ends with this object, with the interpreter, and when the interpreter is killed,
-    because its input ends.
+    arguments: of the script. start_seconds: deadline for the ready line. environment: added to that of this process.
+    The child ends with this object, with the interpreter, and when the interpreter is killed, because its input ends.
     """
 
     def __init__(self, script: Path, arguments: Sequence[str], start_seconds: float, environment: Mapping[str, str]):
@@ -37,8 +36,7 @@ class ChildProcess:
     def ask(
         self, question: Mapping[str, Any], deadline: float, count: Callable[[str], int] | None = None
     ) -> dict[str, Any] | Literal["timeout", "died"]:
-        """Return its answer within `deadline` seconds. After "timeout" or "died" it is restarted for the next
-        question.
+        """Return its answer within `deadline` seconds. After "timeout" or "died" it is restarted for the next question.
 
         count: answers its requests to count; that time is excluded from the deadline.
         """

@@ -64,8 +64,7 @@ def installed_version() -> str:
 class Harness(ChildOwner):
     """A process with lm-eval, started when first needed; close it, or use it in a `with` block.
 
-    Every method raises BadInput for a task that lm-eval does not have or that cannot run here, with the
-    reason.
+    Every method raises BadInput for a task that lm-eval does not have or that cannot run here, with the reason.
     """
 
     def __init__(self, deadline: float = DEADLINE_SECONDS):
@@ -91,9 +90,8 @@ class Harness(ChildOwner):
         return Scores(reply["values"], reply["answer"])
 
     def ruler(self, task: str, length: int, key: str, count: Callable[[str], int]) -> dict[str, Any]:
-        """Return a problem of RULER as lm-eval's row, drawn with `key`, of at most `length` tokens by
-        `count`, including the room for the answer. Its answers (`outputs`) depend on task, length and key
-        alone.
+        """Return a problem of RULER as lm-eval's row, drawn with `key`, of at most `length` tokens by `count`,
+        including the room for the answer. Its answers (`outputs`) depend on task, length and key alone.
         """
         try:
             question = {"do": "ruler", "task": task, "length": length, "key": key}

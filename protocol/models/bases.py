@@ -37,9 +37,7 @@ class Moments(NamedTuple):
 
 
 class BasesFit(NamedTuple):
-    """quarter: the share of the variance along the first quarter of the directions, mean over layers and
-    heads.
-    """
+    """quarter: the share of the variance along the first quarter of the directions, mean over layers and heads."""
 
     bases: Bases
     quarter: float

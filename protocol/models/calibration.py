@@ -69,9 +69,7 @@ def digest(files: Mapping[str, str]) -> str:
 
 
 def load_calibrated(source: str, home: Path, network: PreTrainedModel) -> Mapping[str, Any]:
-    """Return all calibrated values that exist, by name, on the device of the network. Raises BadInput for
-    those of another network.
-    """
+    """Return all existing calibrated values by name, on the network's device. Raises BadInput for those of another."""
     calibrated = {}
     for name, path in statistics_paths(source, home).items():
         if not path.is_file():
@@ -102,9 +100,7 @@ def measured_problems(path: Path) -> dict[str, str]:
 
 
 def read_metadata(path: Path) -> dict[str, str]:
-    """Return the metadata given to `write_value` and that of the value's class. Raises BadInput as
-    `read_value` does.
-    """
+    """Return the metadata given to `write_value` and those of the value's class. Raises as `read_value` does."""
     with open_file(path) as file:
         return dict(json.loads(file.metadata()[METADATA_KEY]))
 

@@ -29,9 +29,8 @@ SENTENCE_ENDS = (".", "!", "?", "\n")
 class LoadedModel:
     """A model ready to run: in evaluation mode, without gradients, with the fused attention kernel (sdpa).
 
-    stop_ids: tokens that end an answer. sentence_ends: the tokens that are exactly ".", "!", "?" or a line
-    feed; a mark without a single token is left out. statistics: calibrated values by name, on the device of
-    the weights.
+    stop_ids: tokens that end an answer. sentence_ends: the tokens that are exactly ".", "!", "?" or a line feed; a mark
+    without a single token is left out. statistics: calibrated values by name, on the device of the weights.
     """
 
     name: str
@@ -56,9 +55,7 @@ class LoadedModel:
 
 
 def load(source: str, home: Path, *, dtype: str = "float32", device: str = "cpu") -> LoadedModel:
-    """Load a model. Raises BadInput for an unknown source or dtype, a model not fetched or statistics that do
-    not fit, and Drifted for a damaged file.
-    """
+    """Load a model. Raises BadInput if it is unknown, not fetched or has other statistics, Drifted if damaged."""
     if dtype not in DTYPES:
         raise BadInput(f"dtype {dtype!r}: write one of {', '.join(DTYPES)}")
     folder = _verify_folder(source, home)

@@ -82,8 +82,6 @@ def find_lines(decoded: DecodedText, mark: Mark) -> tuple[range, ...]:
 
 @lru_cache(maxsize=64)
 def _pattern(mark: Mark) -> re.Pattern[str]:
-    """Return the pattern of a marked stretch, without spaces before a mark that begins a line. A text may end
-    before the stretch does.
-    """
+    """Return the pattern of a marked stretch, without spaces before a mark that begins a line; texts may end first."""
     begins = "" if mark.within else r"(?:\A|(?<=\n))[ \t]*"
     return re.compile(rf"{begins}(?P<line>{re.escape(mark.text)}(?s:.*?)(?:{re.escape(mark.end)}|\Z))")

@@ -93,9 +93,7 @@ def measure(network: PreTrainedModel, texts: Iterable[Sequence[int]], tokens: in
 
 
 def rotation(network: PreTrainedModel, pairs: int) -> Rotation:
-    """Return the rotation of the layers of full attention. Raises BadInput if it does not rotate all pairs of
-    a head.
-    """
+    """Return the rotation of full-attention layers. Raises BadInput if it does not rotate all pairs of a head."""
     rotary: Any = getattr(network.base_model, "rotary_emb", None)
     prefix = f"{FULL}_" if hasattr(rotary, f"{FULL}_inv_freq") else ""  # each kind of layer has its own rule
     frequencies = getattr(rotary, f"{prefix}inv_freq", None)

@@ -73,9 +73,7 @@ def capture_attention(
 def retained_mask(
     keys: Sequence[Tensor], start: int, budget: int, statistics: Statistics, *, attention: bool
 ) -> Tensor:
-    """Return [layer, kv_head, start] bool: what `static_route` keeps of `start` tokens with one route for all
-    heads.
-    """
+    """Return [layer, kv_head, start] bool: what `static_route` keeps of `start` tokens with one route for all heads."""
     layers, kv_heads, device = len(keys), len(keys[0]), keys[0].device
     policy = static_route()
     known = {Statistics: statistics, Routes: Routes(torch.full((layers, kv_heads), attention, device=device))}

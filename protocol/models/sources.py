@@ -74,9 +74,7 @@ MODELS: Mapping[str, Packaged | Embedded] = MappingProxyType(
 
 
 def parse(source: str) -> Packaged | Embedded | Hub | Folder:
-    """Parse a source. Raises BadInput for an unknown name, a hub source without a full commit, or a path
-    without a folder.
-    """
+    """Parse a source. Raises BadInput for an unknown name, a hub source without full commit, a path without folder."""
     if source in MODELS:
         return MODELS[source]
     kind, _, rest = source.partition(":")

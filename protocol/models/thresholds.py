@@ -38,9 +38,7 @@ class ThresholdFit(NamedTuple):
 
 
 class Valleys(NamedTuple):
-    """The two minima between three modes. depth: 1 less the higher of the two, each as a share of the lower
-    adjacent mode.
-    """
+    """The two minima between three modes. depth: 1 less the higher, each as a share of the lower adjacent mode."""
 
     low: float
     high: float
@@ -48,9 +46,7 @@ class Valleys(NamedTuple):
 
 
 def fit_thresholds(sparsity: Tensor) -> ThresholdFit:
-    """Fit thresholds to sparsity [layer, segment], the mean over the tokens of each segment. Raises BadInput
-    for too few segments.
-    """
+    """Fit thresholds to sparsity [layer, segment], means over the tokens of a segment. Raises BadInput for too few."""
     layers, segments = sparsity.shape
     if segments < MIN_SEGMENTS:
         raise BadInput(
@@ -92,9 +88,7 @@ def find_valleys(values: Tensor) -> Valleys | None:
 
 
 def density(values: Tensor, points: Tensor) -> Tensor:
-    """Return the Gaussian kernel density of values [n] at [m] points, float64. The bandwidth is Scott's: n **
-    -0.2 times their standard deviation.
-    """
+    """Return the Gaussian kernel density of values [n] at [m] points, float64, with Scott's bandwidth: n ** -0.2 sd."""
     bandwidth = len(values) ** -0.2 * values.double().std()
     distance = (points.double()[:, None] - values.double()) / bandwidth
     total: Tensor = torch.exp(-0.5 * distance.square()).mean(-1) / (bandwidth * (2 * torch.pi) ** 0.5)

@@ -95,9 +95,7 @@ def build_press(described: Any) -> Any:
 
 
 def _describe(name: str, settings: Mapping[str, Any], prefix: str) -> Any:
-    """Return the description without plain settings. prefix: path of this press, with a final point; "" for
-    the outermost.
-    """
+    """Return the description without plain settings. prefix: path of this press with a final point, "" outermost."""
     try:
         refuse_unrunnable(name)
     except ValueError as refusal:

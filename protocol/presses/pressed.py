@@ -48,9 +48,7 @@ class LanePrefill(NamedTuple):
 
 @dataclass(frozen=True)
 class AsThePress(Verbatim):
-    """A placeholder for every part of a policy that a press replaces: none of its methods is called except
-    `slots`, which protects nothing.
-    """
+    """Stands for every part of a policy that a press replaces: `slots` alone is called, and protects nothing."""
 
     needs: ClassVar[frozenset[Signal]] = frozenset()
     unused: ClassVar[int] = 0
@@ -64,9 +62,8 @@ class AsThePress(Verbatim):
 class Pressed(Policy):
     """A press of kvpress, which compresses once, after the context.
 
-    press: its settings (`press_settings.describe_press`). version: of kvpress. by_budget: whether its
-    compression ratio is derived from the registered budget; otherwise it is as registered, or the press has
-    none.
+    press: its settings (`press_settings.describe_press`). version: of kvpress. by_budget: whether its compression ratio
+    is derived from the registered budget; otherwise it is as registered, or the press has none.
     """
 
     press: Any = None
@@ -115,9 +112,7 @@ class Pressed(Policy):
 
 
 def build_press_policy(source: str, settings: Mapping[str, Any] | None) -> Pressed:
-    """Return the press `source` as the policy of an arm. Raises ValueError, one line, as `describe_press`
-    does, and if kvpress is not installed.
-    """
+    """Return the press `source` as an arm's policy. Raises ValueError as `describe_press` does, and without kvpress."""
     settings = settings or {}
     press = press_settings.describe_press(source, settings)
     ratio_settings = [path for path in settings if path.rpartition(".")[2].startswith(press_settings.RATIO_FIELD)]
@@ -152,9 +147,7 @@ def compression_ratio(budget: int, n: int) -> float:
 
 
 def hidden_mask(keys: Tensor, masked: tuple[Tensor, ...] | None) -> Tensor | None:
-    """Return the mask of hidden slots. keys [kv_head, n, d]; masked: indices of batch, head and slot that
-    kvpress sets on a layer.
-    """
+    """Return the mask of hidden slots. keys [kv_head, n, d]; masked: indices of batch, head and slot, by kvpress."""
     if masked is None:
         return None
     _, heads, slots = masked
@@ -196,9 +189,7 @@ def native_attention(network: PreTrainedModel, attention: str) -> Iterator[list[
 
 @contextmanager
 def seeded_rng(network: PreTrainedModel, key: int) -> Iterator[Any]:
-    """Seed torch with `key` within this block and restore its state afterwards; yield whether anything was
-    drawn.
-    """
+    """Seed torch with `key` within this block and restore its state afterwards; yield whether anything was drawn."""
     on_gpu = network.device.type == "cuda"
     state = torch.cuda.get_rng_state if on_gpu else torch.get_rng_state
     with torch.random.fork_rng([network.device] if on_gpu else []):

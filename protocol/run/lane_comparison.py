@@ -53,9 +53,7 @@ class Classification(NamedTuple):
 
 
 def find_difference(recorded: Body, decoded: Body, *, compare_bytes: bool) -> Difference | None:
-    """Return the first difference, or None. compare_bytes: whether to compare allocated bytes, which another
-    engine may round differently.
-    """
+    """Return the first difference, or None. compare_bytes: of allocated bytes, which another engine may round."""
     for name in PROMPT_FIELDS:
         if recorded[name] != decoded[name]:
             return Difference(name, recorded[name], decoded[name], 0, may_be_rounding=False)
@@ -79,9 +77,7 @@ def find_difference(recorded: Body, decoded: Body, *, compare_bytes: bool) -> Di
 
 
 def _divergence_difference(recorded: Body, decoded: Body, position: int) -> Difference | None:
-    """Return how a lane that follows the full cache differs from its record; both have one text, so that `position` is
-    its end.
-    """
+    """Return how a lane with the text of its record differs from it otherwise; `position` is the end of the text."""
     before, now = recorded.get("divergence"), decoded.get("divergence")
     if before is None or now is None:
         return None if before is now else Difference("divergence", before, now, position, may_be_rounding=False)
@@ -95,9 +91,7 @@ def _divergence_difference(recorded: Body, decoded: Body, position: int) -> Diff
 def classify_lane(
     recorded: Body, decoded: Body, perturbed_bodies: Iterable[Body], *, compare_bytes: bool
 ) -> Classification:
-    """Classify a redecoded lane. decoded: with the model's weights. perturbed_bodies: with perturbed weights;
-    consumed only as far as needed.
-    """
+    """Classify a redecoded lane. perturbed_bodies: decoded with perturbed weights; consumed only as far as needed."""
     difference = find_difference(recorded, decoded, compare_bytes=compare_bytes)
     if difference is None:
         return Classification("same")

@@ -54,9 +54,7 @@ def run_displayed(
 
 
 def make_reporter(problems: int, lanes: int, emit: Callable[[Progress], object]) -> Report:
-    """Return a callback that takes the updates of a run of `problems` problems and `lanes` lanes and emits
-    its progress, in lanes.
-    """
+    """Return a callback that takes the updates of a run of so many problems and lanes, and emits progress in lanes."""
     latest: runner.Progress | None = None
     counts = format_counts(0, problems, 0, lanes)
     reported_at = 0.0  # when `latest` estimated the remaining time
@@ -100,9 +98,7 @@ def format_pool_status(status: PoolStatus) -> str:
 
 
 def format_start(workers: int | None) -> str:
-    """Return the message before the first update: with several processes nothing is reported until the first
-    batch is done.
-    """
+    """Return the message before the first update, which with several processes comes after the first batch."""
     return "opening the records" if workers in (None, 1) else f"running {workers} batches at once"
 
 

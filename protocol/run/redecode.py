@@ -56,8 +56,7 @@ def list_weight_differences(study: Study, model: str) -> list[str]:
 
 
 class Decoder:
-    """Decode lanes of a judged study as it was locked, each alone: batch composition changes no more than
-    rounding.
+    """Decode lanes of a judged study as it was locked, each alone: batch composition changes no more than rounding.
 
     One model is loaded at a time. Held-out problems are built once and cached.
     """
@@ -119,16 +118,12 @@ class Decoder:
         return [job_result.records[cell, problem][0] for cell in cells]
 
     def prompt_fields(self, body: Mapping[str, Any]) -> dict[str, Any]:
-        """Return `prompt` and `prompt_tokens` of the problem of this record, without loading the model's
-        weights.
-        """
+        """Return `prompt` and `prompt_tokens` of the problem of this record, without loading the model's weights."""
         context, query = self.render_prompt(body)
         return {"prompt": prompting.digest(context, query), "prompt_tokens": len(context)}
 
     def render_prompt(self, body: Mapping[str, Any]) -> tuple[list[int], list[int]]:
-        """Return the token ids of this record's prompt: those before the first eviction step, and those after
-        it.
-        """
+        """Return the token ids of this record's prompt: those before the first eviction step, and those after it."""
         design, cell = self.designs[body["phase"]], body["cell"]
         query = next(task.query for task in design.tasks if task.name == cell["task"])
         model_tokenizer = self.tokenizer(cell["model"])

@@ -42,9 +42,7 @@ RunUpdate: TypeAlias = "Progress | JobUpdate"
 def split_into_units(
     cells: Sequence[Cell], problems: Mapping[str, Sequence[str]], problems_per_unit: int | None = None
 ) -> list[Job]:
-    """Return units in running order: by model and task as registered, problems sorted, `problems_per_unit` in
-    a unit (default 1).
-    """
+    """Return units in running order: by model and task as registered, problems sorted, so many in a unit."""
     groups = dict.fromkeys((cell.model, cell.task) for cell in cells)
     size = problems_per_unit or 1
     work = []
@@ -72,9 +70,8 @@ def run_phase(
     held_out_problems: HeldOutProblems | UnbuiltProblems | None = None,
     settings: Settings = LOCAL,
 ) -> None:
-    """Record every lane of a phase that the study does not have yet, on the machines that `settings` name.
-    protocol: the part of the registered design that runs now. problems: by task; held-out problems come from
-    `held_out_problems`.
+    """Record every lane of a phase that the study does not have yet, on the machines that `settings` name. protocol:
+    the part of the registered design that runs now. problems: by task; held-out problems come from `held_out_problems`.
     """
     work = split_into_units(cells, problems, protocol.generation.problems_per_batch)
     generation = protocol.generation._replace(first_event=study.first_event())

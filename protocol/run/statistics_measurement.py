@@ -50,9 +50,7 @@ class Source(NamedTuple):
 
 
 class Text(NamedTuple):
-    """A text to measure. prompt: how many of its tokens are the prompt, which the model's own answer follows;
-    all of a plain text.
-    """
+    """A text to measure. prompt: tokens of the prompt, which the model's own answer follows; all of a plain text."""
 
     token_ids: Sequence[int]
     prompt: int
@@ -128,9 +126,7 @@ def report_progress(texts: Iterable[Text], tokens: int, update: ReportProgress) 
 
 
 def measure(model: LoadedModel, name: str, texts: Iterable[Text], tokens: int) -> MeasuredValue:
-    """Measure what is calibrated under this name, on the first `tokens` tokens. Raises BadInput if these do
-    not suffice.
-    """
+    """Measure what is calibrated under this name on the first `tokens` tokens. Raises BadInput for fewer."""
     if calibration.CLASS_BY_NAME[name] is policies.Thresholds:
         return measure_thresholds(model, texts, tokens)
     if calibration.CLASS_BY_NAME[name] is policies.Routes:
@@ -142,9 +138,7 @@ def measure(model: LoadedModel, name: str, texts: Iterable[Text], tokens: int) -
 
 
 def measure_thresholds(model: LoadedModel, texts: Iterable[Text], tokens: int) -> MeasuredValue:
-    """Measure thresholds of the sparsity of whole segments of answers, with the full cache; one forward per
-    text.
-    """
+    """Measure thresholds of the sparsity of whole segments of answers, with the full cache; one forward per text."""
     means, token_count = [], 0
     for text, prefilled_text in prefill_texts(model, texts, tokens, [Sparsity()]):
         sparse = torch.cat(prefilled_text.signals[Sparsity()])
@@ -184,9 +178,7 @@ def measure_routes(model: LoadedModel, texts: Iterable[Text], tokens: int) -> Me
 
 
 def measure_bases(model: LoadedModel, texts: Iterable[Text], tokens: int) -> MeasuredValue:
-    """Measure bases of the values of whole texts, prompt and answer, with the full cache; one forward per
-    text.
-    """
+    """Measure bases of the values of whole texts, prompt and answer, with the full cache; one forward per text."""
     moments = None
     for _, prefilled_text in prefill_texts(model, texts, tokens, []):
         values = torch.stack(prefilled_text.values)
@@ -215,9 +207,7 @@ def prefill_texts(
 
 
 def require_statistics(model: LoadedModel) -> policies.Statistics:
-    """Return the statistics that the scores use with which routes are measured. Raises BadInput if there are
-    none.
-    """
+    """Return the statistics that the scores use with which routes are measured. Raises BadInput if there are none."""
     (statistics_signal,) = policies.get("1d-per-head").calibrated
     statistics: policies.Statistics | None = model.statistics.get(statistics_signal.name)
     if statistics is None:

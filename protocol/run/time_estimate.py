@@ -78,9 +78,7 @@ def fit_speed(batches: Sequence[Batch]) -> Speed:
 
 
 def count_forwards(lengths: Iterable[int], lanes: int) -> int:
-    """Count the forwards of a batch whose lanes need `lengths` steps, `lanes` of them at a time, in this
-    order.
-    """
+    """Count the forwards of a batch whose lanes need `lengths` steps, `lanes` of them at a time, in this order."""
     waiting = deque(lengths)
     running: list[int] = []
     forwards = 0
@@ -101,8 +99,7 @@ def predict_seconds(
     problems_per_batch: int,
     lanes: int,
 ) -> float:
-    """Return the seconds for `problems` problems, `problems_per_batch` in a batch, with `lanes` lanes
-    decoding at once.
+    """Return the seconds for `problems` problems, `problems_per_batch` in a batch, with `lanes` lanes decoding at once.
 
     answers: the answer lengths in tokens that each cell gave; they are repeated in turn.
     """

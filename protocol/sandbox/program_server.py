@@ -315,9 +315,7 @@ SCALARS: Mapping[type, Callable[[Any], Any]] = {
 
 
 def decode(encoded: Any) -> Any:
-    """Return the value, of built-in classes alone. Raises ValueError, TypeError or KeyError for what `encode` does not
-    return.
-    """
+    """Return the value, of built-in classes. Raises ValueError, TypeError or KeyError for anything else."""
     if encoded is None or isinstance(encoded, bool):
         return encoded
     name, content = encoded

@@ -195,9 +195,7 @@ def _wrapper_arguments(
 
 
 def _visible_paths(readable: Sequence[Path]) -> list[str]:
-    """Return the paths to mount: parents first, no duplicates, none below another. Links of the system's root
-    stay links.
-    """
+    """Return the paths to mount: parents first, none twice or below another. Links of the system's root stay links."""
     interpreter = [sys.prefix, sys.base_prefix, sys.exec_prefix, sys.base_exec_prefix]
     requested = [*SYSTEM_PATHS, *DEVICES, *interpreter, *map(os.path.realpath, interpreter), *map(str, readable)]
     paths: list[str] = []

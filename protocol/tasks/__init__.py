@@ -55,14 +55,10 @@ __all__ = [
 def build(
     name: str, problem_id: str, count: Callable[[str], int], held_out: HeldOutGuard | JudgedHeldOut | None = None
 ) -> Problem:
-    """Return a problem of the task of this name in this installation. Raises as `get` and
-    `held_out_guard.build` do.
-    """
+    """Return a problem of the task of this name in this installation. Raises as `get` and `held_out_guard.build` do."""
     return held_out_guard.build(get(name), name, problem_id, count, held_out)
 
 
 def gold(name: str, problem_id: str, key: str | None = None, identity: Path | None = None) -> Gold:
-    """Return an answer of the task of this name in this installation. Raises as `get` and
-    `held_out_guard.gold` do.
-    """
+    """Return an answer of the task of this name in this installation. Raises as `get` and `held_out_guard.gold` do."""
     return held_out_guard.gold(get(name), problem_id, key, identity)

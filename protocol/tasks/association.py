@@ -69,10 +69,9 @@ class Association:
     densities: "high" inserts the four mentions of the topic, "low" its two, after 1/(m+1), ..., m/(m+1) of
         the filler's sentences.
 
-    A problem depends on its id, `seed` and the tokenizer alone. Departures from the paper: each problem has
-    its own order of the paragraph's sentences and of the mentions, without which two problems of one topic
-    would differ in the value alone; straight apostrophes; the answer begins with the words of the fact in
-    place of "Answer:".
+    A problem depends on its id, `seed` and the tokenizer alone. Departures from the paper: each problem has its own
+    order of the paragraph's sentences and of the mentions, without which two problems of one topic would differ in the
+    value alone; straight apostrophes; the answer begins with the words of the fact in place of "Answer:".
     """
 
     length: int

@@ -40,10 +40,9 @@ def apply(value: int, operator: str) -> int:
 def puzzle(steps: int, distractors: int, source: random.Random) -> Puzzle:
     """Return a chain of `steps` definitions among `distractors` that lead elsewhere.
 
-    "From ba, add 3, to ko" is written in two tables: `ba >ko` in the first (the next variable) and `@ba +3`
-    in the second (the operator). A variable is three words, one each for its use as source, as target and as
-    name of an operator: with one word for all of them small models take thousands of steps longer to learn
-    the lookup.
+    "From ba, add 3, to ko" is written in two tables: `ba >ko` in the first (the next variable) and `@ba +3` in the
+    second (the operator). A variable is three words, one each for its use as source, as target and as name of an
+    operator: with one word for all of them small models take thousands of steps longer to learn the lookup.
     """
     sizes = [steps]
     while sum(sizes) < steps + distractors:
@@ -74,9 +73,7 @@ def puzzle(steps: int, distractors: int, source: random.Random) -> Puzzle:
 
 
 def draw_below(bound: int, source: random.Random) -> int:
-    """Draw an integer from 0 to `bound` - 1. Python guarantees the sequence of random(), not that of
-    randrange().
-    """
+    """Draw an integer from 0 to `bound` - 1. Python guarantees the sequence of random(), not that of randrange()."""
     return int(source.random() * bound)
 
 

@@ -39,9 +39,7 @@ def aime24(number: int, row: Row) -> dict[str, str]:
 
 
 def gsm8k(number: int, row: Row) -> dict[str, str]:
-    """Convert a row. The answer is what follows "####", without thousands separators; the id is the line
-    number.
-    """
+    """Convert a row. The answer is what follows "####", without thousands separators; the id is the line number."""
     answer = row["answer"].rpartition("####")[2].strip().replace(",", "")
     unique_id = f"gsm8k/test/{number:04d}"
     return {"answer": answer, "level": "", "problem": row["question"], "unique_id": unique_id}

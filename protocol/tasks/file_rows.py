@@ -94,9 +94,7 @@ def load_rows(path: Path, read: ReadLine) -> Mapping[str, Row]:
 
 
 def file_identity(path: Path) -> str:
-    """Return a key that changes when the file changes; "" if it cannot be read, so that reading it reports
-    why.
-    """
+    """Return a key that changes when the file changes; "" if it cannot be read, so that reading it reports why."""
     try:
         return files.file_identity(path)
     except OSError:
@@ -129,9 +127,7 @@ def parse_rows(data: bytes, read: ReadLine) -> tuple[Mapping[int, Row], tuple[Ro
 
 
 def find_faults(rows_by_line: Mapping[int, Row]) -> Iterator[RowFault]:
-    """Yield faults that involve several lines: duplicate ids and problems, and fields that only some lines
-    have.
-    """
+    """Yield faults that involve several lines: duplicate ids and problems, and fields that only some lines have."""
     id_lines: dict[str, int] = {}
     content_lines: dict[str, int] = {}
     for number, row in rows_by_line.items():
@@ -246,9 +242,7 @@ def _require_visible(name: str, text: str, allowed: Callable[[str], bool]) -> st
 
 
 def _is_variant(character: str) -> bool:
-    """Whether it is a variation selector, which chooses the glyph of the letter before it; alone it prints
-    nothing.
-    """
+    """Whether it is a variation selector, which chooses the glyph of the letter before it; alone it prints nothing."""
     return "\ufe00" <= character <= "\ufe0f" or "\U000e0100" <= character <= "\U000e01ef"
 
 

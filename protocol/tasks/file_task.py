@@ -74,9 +74,7 @@ class FileTask:
         return self._find_row(problem_id).content_digest()
 
     def recipe(self) -> str:
-        """As `Task.recipe`, for files that are no longer available: two file tasks share the problems with
-        equal ids.
-        """
+        """As `Task.recipe`, for files no longer available: two file tasks share the problems with equal ids."""
         return canonical.digest({"family": "file"})
 
     def source(self) -> str:

@@ -26,9 +26,7 @@ class HeldOutProblems:
     problems: Mapping[tuple[str, str, str], Problem]  # by model (for its tokenizer), task and id
 
     def problem(self, model: str, task: str, problem_id: str) -> Problem:
-        """Return a problem. Raises as HeldOut.admit does, and Tampered when the claim was replaced by one
-        with another key.
-        """
+        """Return a problem. Raises as HeldOut.admit does, and Tampered when the claim was replaced by another key's."""
         if self.held_out.admit(task, problem_id) != self.key:
             raise Tampered(f"{self.held_out.folder}: its claim changed while it ran; its problems are others")
         return self.problems[model, task, problem_id]
@@ -41,9 +39,8 @@ def build(
     count: Callable[[str], int],
     held_out: HeldOutGuard | JudgedHeldOut | None = None,
 ) -> Problem:
-    """Return a problem of `task`, which a study calls `name`. A held-out problem comes from `held_out`, drawn
-    with the key of its claim if there is one, decrypted with its identity if it is encrypted. count: tokens
-    of a text.
+    """Return a problem of `task`, which a study calls `name`. A held-out problem comes from `held_out`, drawn with the
+    key of its claim if there is one, decrypted with its identity if it is encrypted. count: tokens of a text.
 
     Raises BadInput for a held-out problem without `held_out`, and as its `admit` and Task.build do.
     """
@@ -91,9 +88,7 @@ def refuse_missing_key(tasks: Iterable[Task], identity: Path | None) -> None:
 
 
 def _is_held_out(task: Task, problem_id: str) -> bool:
-    """Whether the rule of every manifest holds the problem out; problems set aside for calibration are not
-    among the task's ids.
-    """
+    """Whether every manifest's rule holds the problem out; those set aside for calibration are not among the ids."""
     return assign_bucket(split_units(task).get(problem_id, problem_id)) in CONFIRM and problem_id in task.ids()
 
 

@@ -54,10 +54,9 @@ class LmEvalTask:
     """The problems <lm_eval>/<id>, one for each row of `data`, which is JSON lines: the row's id, or its line
     number if rows have none.
 
-    lm_eval: the task's name in lm-eval. longest: a longer prompt is cut in its middle. A gold answer is the
-    row, as JSON. Rows with the same `context`, such as questions about one article, form a cluster; the
-    levels of LongBench are the length classes of LongBench-E. The question is the part of the prompt after
-    the context, from the next line on.
+    lm_eval: the task's name in lm-eval. longest: a longer prompt is cut in its middle. A gold answer is the row, as
+    JSON. Rows with the same `context`, such as questions about one article, form a cluster; the levels of LongBench are
+    the length classes of LongBench-E. The question is the part of the prompt after the context, from the next line on.
     """
 
     name: str
@@ -95,9 +94,7 @@ class LmEvalTask:
         return json.dumps(self._find_row(problem_id), ensure_ascii=False, sort_keys=True, separators=(",", ":"))
 
     def clusters(self) -> Mapping[str, str]:
-        """Return by id the digest of the context or, without one, the id; empty if no two rows share a
-        context.
-        """
+        """Return by id the digest of the context or, without one, the id; empty if no two rows share a context."""
         by_id = {
             problem_id: canonical.digest(str(row["context"]))[:16] if row.get("context") else problem_id
             for problem_id, row in self._rows_by_id().items()
@@ -127,9 +124,7 @@ class LmEvalTask:
         return canonical.digest({"row": json.dumps(content, sort_keys=True)})
 
     def recipe(self) -> str:
-        """As `Task.recipe`: a published problem is identified by its published id, a numbered line by its
-        file.
-        """
+        """As `Task.recipe`: a published problem is identified by its published id, a numbered line by its file."""
         data = self.digest() if self._read_rows().are_numbered else ""
         return canonical.digest({"family": "lm_eval", "data": data})
 
@@ -162,8 +157,7 @@ def split_question(text: str, prompt: str, context: str) -> tuple[str, str]:
     """Split `text`, a possibly cut `prompt`, into the part before the question and the question, which
     follows `context` from the next line on. Joined with a line feed they are the text again.
 
-    A prompt that does not contain its context exactly once, or continues on the same line, has no separate
-    question.
+    A prompt that does not contain its context exactly once, or continues on the same line, has no separate question.
     """
     _, match, rest = prompt.partition(context) if context else (prompt, "", "")
     if not match or context in rest or not text.endswith(rest):
@@ -221,9 +215,7 @@ def _load_rows(task: str, path: Path, identity: str) -> Rows:
 
 
 def _find_faults(task: str, row: Row, first: Row) -> Iterator[str]:
-    """Yield the faults of a row that lm-eval would accept: a field that only some rows have and, for
-    LongBench, values that its scorers misread.
-    """
+    """Yield faults of a row that lm-eval would accept: fields of some rows alone, values that LongBench misreads."""
     for name in (*first, *row):
         if (name in first) != (name in row):
             which = "missing, and line 1 has it" if name in first else "line 1 has none"

@@ -30,9 +30,8 @@ class Needle:
         prompt is up to one sentence shorter.
     depths: the share of the filler's sentences before the fact.
 
-    A problem depends on its id, `seed` and the tokenizer alone. Departures from the paper: the passage is
-    ours, each problem has its own order of the sentences, and the answer begins with the words of the fact in
-    place of "Answer:".
+    A problem depends on its id, `seed` and the tokenizer alone. Departures from the paper: the passage is ours, each
+    problem has its own order of the sentences, and the answer begins with the words of the fact in place of "Answer:".
     """
 
     length: int

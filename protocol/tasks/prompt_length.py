@@ -10,15 +10,12 @@ TEMPLATE_TOKENS = 48
 
 
 def prompt_size(problem: Problem, count: Callable[[str], int]) -> int:
-    """Return the tokens of context, question and prefix, each counted alone, and those reserved for the
-    template.
-    """
+    """Return the tokens of context, question and prefix, each counted alone, and those reserved for the template."""
     return count(problem.context) + count(problem.question) + count(problem.prefix) + TEMPLATE_TOKENS
 
 
 def fill_to_length(make: Callable[[int], Problem], length: int, count: Callable[[str], int]) -> Problem:
-    """Return make(n), the problem with n sentences of filler, for the largest n of size at most `length`
-    tokens.
+    """Return make(n), the problem with n sentences of filler, for the largest n of size at most `length` tokens.
 
     Raises BadInput when even n = 0 is too long. Assumes that more filler never has fewer tokens.
     """

@@ -29,8 +29,7 @@ def counter(tokenizer: "PreTrainedTokenizerBase") -> Callable[[str], int]:
 def render(
     problem: Problem, tokenizer: "PreTrainedTokenizerBase", query: str, extra_prompt: str = ""
 ) -> tuple[list[int], list[int]]:
-    """Return (context ids, query ids): the part that is compressed, and the part that is fed after the
-    compression.
+    """Return (context ids, query ids): the part that is compressed, and the part that is fed after the compression.
 
     query: "inside" compresses the whole prompt and leaves the query empty; "outside" compresses the prompt up
     to the question and feeds the question, the generation prompt and the answer's first words afterwards.
@@ -42,10 +41,9 @@ def render(
     end of the user message; it belongs to the question if that is outside. The prefix "<think>" is fed once,
     also if the template contains it, and never to a tokenizer that does not know it.
 
-    The text is cut where the question starts and both parts are tokenized separately, so that "inside" and
-    "outside" feed the same ids. A byte-level tokenizer gives these ids for the uncut text too, since a line
-    feed before a letter ends a token; one that marks the beginning of a text (SentencePiece) may add a token
-    at the cut.
+    The text is cut where the question starts and both parts are tokenized separately, so that "inside" and "outside"
+    feed the same ids. A byte-level tokenizer gives these ids for the uncut text too, since a line feed before a letter
+    ends a token; one that marks the beginning of a text (SentencePiece) may add a token at the cut.
     """
     if query not in ("inside", "outside"):
         raise BadInput(f"query {query!r}: write inside or outside")

@@ -39,9 +39,7 @@ class Ruler:
         return tuple(f"{self.lm_eval}/{length}/{index:03d}" for length in self.lengths for index in range(REPETITIONS))
 
     def build(self, problem_id: str, count: Callable[[str], int]) -> Problem:
-        """count: tokens of a text. Raises BadInput for another task's id and for a length in which no problem
-        fits, and as harness.Harness does.
-        """
+        """count: tokens of a text. Raises BadInput for another task's id and too short a length, and as Harness."""
         length, key = self._parse_id(problem_id)
         row = harness.shared_harness().ruler(self.lm_eval, length, key, count)
         context, _, question = str(row["input"]).strip().rpartition("\n")

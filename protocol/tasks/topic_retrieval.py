@@ -56,9 +56,7 @@ class TopicRetrieval:
         return f"each about one of the {len(TOPICS)} places of a generator with {len(TEMPLATES)} ways to state a fact"
 
     def levels(self) -> Mapping[str, str]:
-        """Return the length by id of needles of several lengths, else the depth where depths vary, else the length
-        where lengths vary, else nothing.
-        """
+        """Return by id the length of needles of several lengths, else the depth, else the length, whichever varies."""
         if len(self.depths) == len(self.lengths) == 1:
             return {}
         is_by_length = len(self.depths) == 1 or (len(self.lengths) > 1 and not self.densities)

@@ -59,11 +59,10 @@ def can_sum_columns(dim: int) -> bool:
 def column_sums(kernel: Kernel, queries: Tensor, keys: Tensor, lse: Tensor, scale: float) -> Tensor:
     """Return the attention that each slot receives, summed over the last t of n tokens: [q_head, n].
 
-    The sum of column j is sum_i exp(s k_j q_i - lse_i): the exponential of the log-sum-exp of an attention
-    with slots as queries and rows as keys. -lse_i / s is an extra dimension of a row's vector, multiplied by
-    1 in a slot's vector. It is split into three parts, each with the remainder of the previous ones in the
-    precision of the queries. A slot is attended to by its own and later rows, which is causal once both
-    orders are reversed.
+    The sum of column j is sum_i exp(s k_j q_i - lse_i): the exponential of the log-sum-exp of an attention with slots
+    as queries and rows as keys. -lse_i / s is an extra dimension of a row's vector, multiplied by 1 in a slot's vector.
+    It is split into three parts, each with the remainder of the previous ones in the precision of the queries. A slot
+    is attended to by its own and later rows, which is causal once both orders are reversed.
     """
     heads, t, _ = queries.shape
     n = keys.shape[1]

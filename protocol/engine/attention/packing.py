@@ -61,8 +61,7 @@ def pack_layers(
 def attend_packed(
     kernel: Kernel, packing: Packing, queries: Tensor, keys: Tensor, values: Tensor, scale: float
 ) -> Tensor:
-    """Attend from queries [lane, q_head, t, d] to rows of slots [lane, row, capacity, d]: [lane, q_head, t,
-    d].
+    """Attend from queries [lane, q_head, t, d] to rows of slots [lane, row, capacity, d]: [lane, q_head, t, d].
 
     A sequence has one KV head and its group of query heads: no key is repeated and none is padded. A single
     new token needs no causal window, and without one the kernel treats the query heads of a group as rows of

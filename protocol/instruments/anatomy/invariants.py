@@ -45,9 +45,7 @@ class AnatomyContext(NamedTuple):
 
 
 def find_violations(context: AnatomyContext, values: Callable[[Body], bytes]) -> list[Violation]:
-    """Return the violated invariants. values: reads the values of a line; called once a line. Raises as `values`
-    does.
-    """
+    """Return the violated invariants. values: reads the values of a line; called once a line, and raises."""
     return invariant.find_violations(INVARIANTS, _iter_subjects(context, values))
 
 
@@ -200,9 +198,7 @@ def check_budget(context: AnatomyContext, body: Body) -> str:
 
 
 def _budget_slots(context: AnatomyContext, body: Body, arm: str, budget: str) -> int | None:
-    """Return the slots of a budget; None where the lock does not give them: bytes for the oracle, which
-    stores nothing.
-    """
+    """Return the slots of a budget; None where the lock does not give them: bytes for the oracle, which stores none."""
     if budget.endswith(OF_FULL):
         return int(context.content["full_use"][body["model"]][body["task"]]["slots"][budget])
     if "B" in budget or budget.startswith("bytes"):

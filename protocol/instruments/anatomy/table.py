@@ -42,9 +42,7 @@ class Occlusion(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Anatomy:
-    """The table [anatomy]. A trace is a greedy full-cache answer to a development problem, even if the study
-    samples.
-    """
+    """The table [anatomy]. A trace is a greedy full-cache answer to a development problem, even if arms sample."""
 
     window: Annotated[int, Field(Integer(1, MOST), "Tokens that are occluded at once.", 32)]
     stride: Annotated[int, Field(Integer(1, MOST), "Tokens from the beginning of one window to that of the next.", 16)]
@@ -163,9 +161,7 @@ TABLE = replace(
 
 
 def faults(anatomy: Anatomy, design: "Design", evicting: Sequence[str]) -> Iterator[str]:
-    """Yield one line, with the fix, for each fault of [anatomy] with regard to the arms of a design.
-    evicting: the arms that evict.
-    """
+    """Yield one line, with the fix, for each fault of [anatomy] in a design. evicting: the arms that evict."""
     if anatomy.stride > anatomy.window:
         yield (
             f"anatomy.stride: {anatomy.stride} is more than the window of {anatomy.window}, so that tokens "

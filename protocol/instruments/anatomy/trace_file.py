@@ -46,8 +46,7 @@ class ExpectedTrace(NamedTuple):
 def assign_half(problem: str, item: Mapping[str, Any]) -> str:
     """Return the half of a problem, from the MD5 of its cluster's name or, without clusters, of its id.
 
-    The half is independent of the split, which uses modulo 5; a cluster is never divided. item: the task in
-    the lock.
+    The half is independent of the split, which uses modulo 5; a cluster is never divided. item: the task in the lock.
     """
     return half_of(item.get("clusters", {}).get(problem, problem))
 
@@ -80,18 +79,14 @@ def read_traces(study: Registration) -> Bodies:
 
 
 def read_values(study: Registration, body: Mapping[str, Any]) -> bytes:
-    """Return the values that a line cites: little-endian float32, [signals and kept, tokens]. Raises as
-    `unpack_values` does.
-    """
+    """Return the values that a line cites: float32 [signals and kept, tokens]. Raises as `unpack_values` does."""
     cited = body["values"]
     size = 4 * (len(cited["signals"]) + cited["kept"]) * body["tokens"]
     return unpack_values(study.folder / ANATOMY / VALUES / cited["sha256"], size)
 
 
 def unpack_values(path: Path, size: int) -> bytes:
-    """Return the `size` bytes of a side file. Raises Tampered for a file that is missing, is not the one that its
-    name digests or has another size.
-    """
+    """Return the `size` bytes of a side file. Raises Tampered if it is missing, or has other bytes or another size."""
     try:
         compressed = files.read(path, MAX_VALUES_BYTES)
     except FileNotFoundError:

@@ -38,9 +38,8 @@ class Span(NamedTuple):
 
 
 def span_of(occlude: Occlude, context: int, query: int, reasoning: int, cut: Fraction) -> Span:
-    """Return the span of a trace. context, query: tokens of the prompt, compressed and fed afterwards.
-    reasoning: tokens of the answer before its boundary; `cut` of them, rounded down, are fed, and none to
-    occlude the prompt.
+    """Return the span of a trace. context, query: tokens of the prompt, compressed and fed afterwards. reasoning:
+    tokens of the answer before its boundary; `cut` of them, rounded down, are fed, and none to occlude the prompt.
 
     If no reasoning is fed, a question outside the context is fed after the eviction, as in the study;
     otherwise the last token alone is.
@@ -75,13 +74,11 @@ def count_flips(tokens: int, window_rows: Sequence[Window]) -> list[int | None]:
 
 
 def oracle_priorities(tokens: int, window_rows: Sequence[Window], budget: int) -> tuple[float, ...]:
-    """Return the priorities of the oracle for the tokens of an eviction: tokens with the most flips first;
-    then those without any window, which are assumed to be needed as in appendix C; then the latest, as among
-    equals.
+    """Return the priorities of the oracle for the tokens of an eviction: tokens with the most flips first; then those
+    without any window, which are assumed to be needed as in appendix C; then the latest, as among equals.
 
-    If the budget does not fit all untested tokens besides the needed ones, only the first SINKS of them come
-    before the latest: not in the paper, but as StreamingLLM (arXiv:2309.17453) would fill the rest. All
-    priorities differ.
+    If the budget does not fit all untested tokens besides the needed ones, only the first SINKS of them come before the
+    latest: not in the paper, but as StreamingLLM (arXiv:2309.17453) would fill the rest. All priorities differ.
     """
     counts = count_flips(tokens, window_rows)
     free = budget - sum(bool(count) for count in counts)

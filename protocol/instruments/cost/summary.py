@@ -148,9 +148,7 @@ def _expected_repetitions(protocol: Mapping[str, Any], full_arms: set[str]) -> i
 
 
 def was_busy(body: Mapping[str, Any], machine: Mapping[str, Any]) -> bool:
-    """Return whether something else ran before this repetition. The load average includes our own threads in
-    all repetitions but the first.
-    """
+    """Return whether something else ran before this repetition; all but the first have our threads in their load."""
     return "load" in body and float(body["load"]["before"]) > machine["threads"] + BUSY
 
 
@@ -182,9 +180,7 @@ def _summarise_point(point: Point, by_place: Mapping[Point, Mapping[int, Any]], 
 
 
 def memory_peak(peaks: Mapping[str, Mapping[str, int]], memory: Mapping[str, int]) -> int:
-    """Return the bytes that are compared with `fits_in`: on CUDA the peak reserved memory, on a CPU the peak
-    of keys and values.
-    """
+    """Return the bytes compared with `fits_in`: on CUDA the peak reserved, on a CPU the peak of keys and values."""
     reserved = [phase_peaks["reserved_peak"] for phase_peaks in peaks.values() if "reserved_peak" in phase_peaks]
     return max(reserved, default=memory["room_peak"])
 
@@ -197,9 +193,7 @@ def _phase_peaks(phase: str, bodies: Any) -> dict[str, int]:
 
 
 def _full_cache_repetitions(point: Point, by_place: Mapping[Point, Mapping[int, Any]]) -> dict[int, Any]:
-    """Return the successful repetitions of the full cache at the same setting; none for the full cache
-    itself.
-    """
+    """Return the successful repetitions of the full cache at the same setting; none for the full cache itself."""
     if point.budget == FULL:
         return {}
     for other, bodies in by_place.items():

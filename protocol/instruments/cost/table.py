@@ -21,9 +21,7 @@ MOST = 2**24  # tokens in a prompt or an answer
 
 @dataclass(frozen=True, kw_only=True)
 class Cost:
-    """The table [cost]. Prompts are random tokens of a fixed length and stop tokens are ignored, so that
-    every arm does the same work.
-    """
+    """Prompts are random tokens of a fixed length and stop tokens are ignored, so that every arm does the same work."""
 
     prompt_tokens: Annotated[
         tuple[int, ...], Field(ListOf(Integer(2, MOST), 1), "Lengths of the made-up prompts.", [512, 1024])

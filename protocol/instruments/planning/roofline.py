@@ -163,9 +163,7 @@ class MemoryNeed(NamedTuple):
     event: int
 
     def bytes(self, lanes: int) -> int:
-        """Return the bytes with the largest `lanes` lanes of a batch at once. A pool is copied layer by layer
-        as it grows, so one layer exists twice.
-        """
+        """Return the bytes with the `lanes` largest lanes at once. A pool grows by copies of one layer at a time."""
         lane_bytes = sum(self.lanes[:lanes])
         return self.weights + lane_bytes + max(self.prompt, self.event) + lanes * self.step
 

@@ -34,9 +34,7 @@ class ModelConfig(NamedTuple):
 
 
 def find_config(model: str, home: Path, path: Path | None = None) -> ModelConfig:
-    """Return the configuration of a registered model: from `path`, from the fetched model, or from the table
-    of known shapes. Raises BadInput.
-    """
+    """Return the configuration of a model: from `path`, the fetched model, or the known shapes. Raises BadInput."""
     if path is not None:
         return ModelConfig(_read_config(path), str(path))
     try:

@@ -102,9 +102,7 @@ def agreement(scores: Tensor, received: Tensor) -> float:
 
 
 def select_oracle(retained: Tensor, received: Tensor) -> Tensor:
-    """Return bool [layer, kv_head, t]: in each head the slots that receive most, as many as are retained; of
-    equal ones the earlier.
-    """
+    """Return bool [layer, kv_head, t]: in each head as many as are retained, of those that receive most."""
     order = received.argsort(dim=-1, descending=True, stable=True)
     ranks_of_slots = torch.empty_like(order).scatter_(-1, order, torch.arange(order.shape[-1]).expand_as(order))
     return ranks_of_slots < retained.sum(-1, keepdim=True)
@@ -116,16 +114,12 @@ def overlap(retained: Tensor, received: Tensor) -> float:
 
 
 def captured_share(retained: Tensor, received: Tensor) -> float:
-    """retained bool, received [layer, kv_head, t]: return the mean over heads of the share that retained
-    slots receive.
-    """
+    """retained bool, received [layer, kv_head, t]: return the share that retained slots receive, mean over heads."""
     return float(((received * retained).sum(-1) / received.sum(-1)).double().mean())
 
 
 def value_cosine(retained: Tensor, values: Tensor) -> float:
-    """retained bool [layer, kv_head, t], values [layer, kv_head, t, d]: return the mean over heads that drop
-    a slot.
-    """
+    """retained bool [layer, kv_head, t], values [layer, kv_head, t, d]: return the mean over heads that drop a slot."""
     similarities = [
         torch.cosine_similarity(head[~mask].double().mean(0), head[mask].double().mean(0), dim=0)
         for mask, head in zip(retained.flatten(0, 1), values.flatten(0, 1), strict=True)
@@ -215,9 +209,7 @@ def _watched_lanes(
 
 
 def _decode_full_cache(study: Study, model: LoadedModel, task: Task, request: engine.Request) -> tuple[int, ...]:
-    """Return prompt and answer of the full cache, which decodes together with the lanes of the request; empty
-    if it fails.
-    """
+    """Return prompt and answer of the full cache, decoded together with the request's lanes; empty if it fails."""
     generation = study.protocol.generation
     full_lane = engine.Lane(FULL, policies.get(FULL), None, study.protocol.seeds[0])
     result = engine.run(

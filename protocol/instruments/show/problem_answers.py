@@ -23,10 +23,9 @@ class RetainedTokens(NamedTuple):
     """The tokens that a lane retained, from decoding it again. same: whether that reproduced its record;
     said: that, as text.
 
-    event: after which eviction step, from 1, of how many; step: new tokens fed by then; before: whether it is
-    the last one before the lane's text diverges from the reference's. pieces: every token fed by then, of
-    which the first `prompt` are the prompt's. after: the answer that was written later. remark: what the
-    shares do not show.
+    event: after which eviction step, from 1, of how many; step: new tokens fed by then; before: whether it is the last
+    one before the lane's text diverges from the reference's. pieces: every token fed by then, of which the first
+    `prompt` are the prompt's. after: the answer that was written later. remark: what the shares do not show.
     """
 
     same: bool

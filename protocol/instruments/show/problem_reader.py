@@ -70,9 +70,8 @@ def find_differing(
 def read_problem(
     study: Registration, home: Path, name: str, lane_filter: LaneFilter, report: Callable[[str], None]
 ) -> ProblemAnswers:
-    """Read one problem from the records of `study`: of all models, seeds and budgets the first, unless the
-    filter names one; of a named arm every budget. home: where fetched files are stored. report: is called
-    with each step.
+    """Read one problem from the records of `study`: of all models, seeds and budgets the first, unless the filter names
+    one; of a named arm every budget. home: where fetched files are stored. report: is called with each step.
 
     Raises BadInput for a held-out problem before the verdict, for an unknown problem or name, and for
     anything missing here that decoding again needs; Tampered for records that do not verify.
@@ -223,9 +222,7 @@ def _build_problem(
 
 
 def _token_counter(model: str, home: Path) -> Callable[[str], int]:
-    """Return a function that counts tokens; the tokenizer is loaded when a task first calls it, which many
-    never do.
-    """
+    """Return a function that counts tokens; the tokenizer is loaded when a task first calls it, which many never do."""
     counters: list[Callable[[str], int]] = []
 
     def count(text: str) -> int:

@@ -47,9 +47,7 @@ class Retention(NamedTuple):
 
 
 def record_retention(policy: Policy, notes: list[Retention]) -> Policy:
-    """Return the policy wrapped so that each eviction is appended to `notes`; unwrapped if
-    `unobservable_reason` gives a reason.
-    """
+    """Return the policy wrapped to append evictions to `notes`; as it is if `unobservable_reason` says why."""
 
     def append_retention(view: View, budget: int, eviction: Eviction) -> None:
         layers, heads, _ = eviction.retained.shape
@@ -73,9 +71,7 @@ def unobservable_reason(policy: Policy) -> str:
 
 
 def decode_tokens(tokenizer: PreTrainedTokenizerBase, token_ids: Sequence[int]) -> list[str]:
-    """Return the text of each token, so that joined they are the text of all. A character that several tokens
-    make up belongs to the last of them.
-    """
+    """Return the text of each token, which joined are all of it; a character of several tokens belongs to the last."""
     pieces, start = [], 0
     for index in range(len(token_ids)):
         prefix = tokenizer.decode(token_ids[max(0, start - CONTEXT_TOKENS) : start], skip_special_tokens=False)

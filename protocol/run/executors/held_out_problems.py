@@ -38,9 +38,8 @@ class UnbuiltProblems(NamedTuple):
     def open_all(
         self, planned: PlannedStudy, tokenizer_of: "Callable[[str], PreTrainedTokenizerBase]"
     ) -> HeldOutProblems:
-        """Build every problem for every model, this once. Raises BadInput for a problem with a prompt that its
-        model was probed with, or that statistics of its model were measured on: by the prompt's digest, whatever
-        its id.
+        """Build every problem for every model, this once. Raises BadInput for a problem with a prompt that its model
+        was probed with, or that statistics of its model were measured on: by the prompt's digest, whatever its id.
         """
         built: dict[tuple[str, str, str], Problem] = {}
         tasks_by_name = planned.tasks

@@ -6,9 +6,7 @@ from protocol.run.executors.settings import Settings
 
 
 def refuse_unavailable(settings: Settings, device: str) -> None:
-    """Raise BadInput for a device of another kind than the registered `device`, and as `refuse_missing` of the
-    launcher does.
-    """
+    """Raise BadInput for another kind of device than the registered, and as the launcher's `refuse_missing` does."""
     for name in settings.devices:
         if name.partition(":")[0] != device:
             raise BadInput(f'--devices {name}: the protocol registers the device "{device}"; name those')

@@ -19,9 +19,7 @@ def hand_over(job_path: Path, prompts: bytes, recipient: str) -> None:
 
 
 class Receiver:
-    """The worker's end. recipient: the public key that the driver encrypts to; the private key exists only
-    here.
-    """
+    """The worker's end. recipient: the public key that the driver encrypts to; the private key exists only here."""
 
     def __init__(self) -> None:
         self._age = encryption.pyrage()

@@ -48,9 +48,7 @@ class TakenJob(NamedTuple):
 
 
 class Spool(NamedTuple):
-    """The spool of one phase of a study. lock: its digest. study_spools: the study's folder of spools, where
-    the driver is announced.
-    """
+    """The spool of one phase. lock: its digest. study_spools: the folder of spools, where the driver is announced."""
 
     folder: Path
     study_spools: Path
@@ -152,9 +150,7 @@ class Spool(NamedTuple):
         return (self.results / f"{name}.json").exists()
 
     def result_names(self) -> set[str]:
-        """Return the names of the results. The folder is listed each time, since network file systems cache
-        that a file does not exist.
-        """
+        """Return the names of the results, listed anew, since network file systems cache that a file does not exist."""
         return {file.removesuffix(".json") for file in _list_folder(self.results) if file[0] != "."}
 
     def write_result(self, taken_job: TakenJob, job_result: JobResult) -> None:
@@ -180,9 +176,7 @@ class Spool(NamedTuple):
         delete_job(taken_job.path)
 
     def read_result(self, name: str, job: Job) -> JobResult | Refusal:
-        """Return the result of this job. Raises DamagedResult for a file that does not match it in every
-        field.
-        """
+        """Return the result of this job. Raises DamagedResult for a file that does not match it in every field."""
         path = self.results / f"{name}.json"
         try:
             document = canonical.loads(files.read(path), path.name)
@@ -219,9 +213,7 @@ class Spool(NamedTuple):
 
 
 def describe_status(study: Path, lock: str, phase: str) -> str:
-    """Return the status of a phase's jobs as last reported by the driver; empty without a spool. study: the
-    registration's folder.
-    """
+    """Return what the driver last reported of a phase's jobs; empty without a spool. study: its folder."""
     status = read_json(Spool.for_phase(study, lock, phase).driver)
     if status is None or "waiting" not in status:
         return ""

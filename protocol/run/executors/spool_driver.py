@@ -82,9 +82,7 @@ def drive_workers(
     encrypted_tasks: Collection[str],
     report: Callable[[JobUpdate], object],
 ) -> Iterator[Executor]:
-    """Open an executor with `count` workers that `launcher` starts. The spool is removed after all requested results
-    arrived, and kept otherwise.
-    """
+    """Open an executor with `count` workers of `launcher`. The spool is removed once all requested results arrived."""
     shared = Spool.for_phase(study.folder, study.lock.digest, phase, settings.spool)
     shared.prepare()
     session = secrets.token_hex(8)
@@ -240,9 +238,7 @@ class _Driver:
         self._enqueue(queued)
 
     def _check_workers(self) -> None:
-        """Check the workers: requeue lost jobs, replace ended workers, and refuse when no progress is
-        possible.
-        """
+        """Check the workers: requeue lost jobs, replace ended workers, and refuse when no progress is possible."""
         now = self._checked_at = time.monotonic()
         states = self._launcher.states()
         present = self._read_workers(now)
@@ -278,9 +274,7 @@ class _Driver:
         self._report(pool_status)
 
     def _read_workers(self, now: float) -> set[str]:
-        """Return the workers of this session that have a heartbeat file; a worker that exits removes its
-        file.
-        """
+        """Return the workers of this session that have a heartbeat file; a worker that exits removes its file."""
         present = set()
         for path in self._shared.workers.glob("[0-9]*"):
             status = read_json(path)

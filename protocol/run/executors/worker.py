@@ -226,9 +226,7 @@ def _run_job(shared: Spool, taken_job: TakenJob, prompts: JobPrompts, decode: De
 
 
 def _write_refusal(path: Path, status: Mapping[str, Any]) -> None:
-    """Write the refusal for the driver to find after this process ends. Without it the exit status tells as
-    much.
-    """
+    """Write the refusal for the driver to find after this process ends. Without it the exit status tells as much."""
     with suppress(OSError, Refusal):
         files.replace(path, canonical.dumps({**status, "pid": str(status["pid"])}))
 

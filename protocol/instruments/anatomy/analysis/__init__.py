@@ -13,8 +13,7 @@ from typing import Any
 
 
 def choose(folder: "Path | str") -> dict[str, Any]:
-    """Return the content of chosen.json: the (signal, layer) of every (model, task), from the choosing half
-    alone.
+    """Return the content of chosen.json: the (signal, layer) of every (model, task), from the choosing half alone.
 
     Fields: see `registered_test.choose`; decimals are text with six digits. The bytes do not depend on the
     machine. Raises RecordError (of `analysis.judgement.untrusted_files`) for a folder that registers no [anatomy],

@@ -37,8 +37,7 @@ ROWS_AT_ONCE = 64  # rows that are ranked at a time
 
 
 def explore_anatomy(folder: Path) -> dict[str, Any]:
-    """Return registration, reading, alpha, level (alpha over the pairs), draws, seed, and pairs. Each pair
-    has:
+    """Return registration, reading, alpha, level (alpha over the pairs), draws, seed, and pairs. Each pair has:
 
     model, task; states: by half; varying, units: of both halves; shares: as `label_shares`;
     rows: of each (signal, layer): units; rho, sd: over the traces' own; interval: 95 %, studentised bootstrap
@@ -105,8 +104,7 @@ def _explore_pair(folder: Path, anatomy: Anatomy, pair: Pair, level: float, numb
 
 
 def corrected_p(anatomy: Anatomy, agreement: Agreement, table: Floats, stream: tuple[int, str]) -> Floats:
-    """Return [signal]: two-sided p of table[unit, signal], corrected for all rows and for all (model, task)
-    pairs.
+    """Return [signal]: two-sided p of table[unit, signal], corrected for all rows and for all (model, task) pairs.
 
     NaN for the position, which is no candidate. stream: the number of the pair and the name of the table
     ("rho", "partial", "part", or "other": rho in the other reading); each name has its own draws, so that

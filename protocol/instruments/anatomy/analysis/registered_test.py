@@ -95,9 +95,7 @@ def _choose_for_pair(anatomy: Anatomy, pair: Pair) -> dict[str, Any]:
 
 
 def choose_best(agreement: Agreement) -> Choice | None:
-    """Return the candidate with the largest |mean rho|, the first of equal ones; None if none has enough
-    units.
-    """
+    """Return the candidate with the largest |mean rho|, the first of equal ones; None if none has enough units."""
     if agreement.unit_count < trace_statistics.FEWEST:
         return None
     means = trace_statistics.means(agreement.unit_table(agreement.rho))
@@ -268,8 +266,7 @@ def pooled_rho(
     draws: int,
     rng: np.random.Generator,
 ) -> dict[str, Any] | None:
-    """Return the pooled rho of all tokens, as EpiKV prints it; None if no trace has the signal or it is
-    constant.
+    """Return the pooled rho of all tokens, as EpiKV prints it; None if no trace has the signal or it is constant.
 
     fisher: of n = units. bootstrap: percentiles over draws of whole units, tokens ranked anew in each draw.
     """

@@ -59,9 +59,7 @@ class Answers(NamedTuple):
 
 
 def collect_answers(anatomy: Anatomy, pair: Pair, reading: str | None = None) -> Answers:
-    """Collect the answers of both halves, over traces with a needed token; reading: the registered one by
-    default.
-    """
+    """Collect the answers of both halves, over traces with a needed token; reading: the registered one by default."""
     reading = reading or anatomy.reading
     labelled = [item for item in anatomy.traces_of(pair) if item.windows]
     traces = [item for item in labelled if item.labels(reading).any()]
@@ -104,9 +102,7 @@ class PolicyAgreement(NamedTuple):
 
 
 def measure_policies(anatomy: Anatomy) -> list[PolicyAgreement]:
-    """Return the agreements in registered order. Raises RecordError for a side file that is missing or
-    damaged.
-    """
+    """Return the agreements in registered order. Raises RecordError for a side file that is missing or damaged."""
     agreements = []
     for pair in anatomy.pairs:
         answers = collect_answers(anatomy, pair)
@@ -136,11 +132,10 @@ def measure_policies(anatomy: Anatomy) -> list[PolicyAgreement]:
 def fit_over_problems(answers: Answers, draws: int, rng: np.random.Generator) -> dict[str, Any]:
     """Return the fit over problems.
 
-    state: "fitted", or the reason why not. within, between: log odds of a right answer for each additional
-    tenth of the needed tokens retained, with error, 95 % limits (Student, clusters less parameters) and p;
-    null if not fitted. slope: change of the probability of a right answer for an additional tenth, among arms
-    at the same trace and budget, with the 95 % limits of a bootstrap over traces; null if agreement does not
-    vary.
+    state: "fitted", or the reason why not. within, between: log odds of a right answer for each additional tenth of the
+    needed tokens retained, with error, 95 % limits (Student, clusters less parameters) and p; null if not fitted.
+    slope: change of the probability of a right answer for an additional tenth, among arms at the same trace and budget,
+    with the 95 % limits of a bootstrap over traces; null if agreement does not vary.
     """
     known = np.isfinite(answers.right) & np.isfinite(answers.kept)
     trace, _, budget = np.nonzero(known)
@@ -241,12 +236,10 @@ def _percentile_interval(values: Floats) -> tuple[float, float] | None:
 
 
 def correlate_over_policies(answers: Answers, draws: int, rng: np.random.Generator) -> list[dict[str, Any]]:
-    """Return for each budget: every arm's mean share of needed tokens retained, AUC, accuracy and traces; rho
-    of the shares with the accuracies, and of the AUCs with them; 95 % percentile limits over traces or
-    clusters.
+    """Return for each budget: every arm's mean share of needed tokens retained, AUC, accuracy and traces; rho of the
+    shares with the accuracies, and of the AUCs with them; 95 % percentile limits over traces or clusters.
 
-    rho is null for fewer than five arms, and if one side is constant. Resamples with a constant side are left
-    out.
+    rho is null for fewer than five arms, and if one side is constant. Resamples with a constant side are left out.
     """
     names = list(dict.fromkeys(answers.clusters))
     belongs = np.array([[value == name for value in answers.clusters] for name in names], dtype=float)

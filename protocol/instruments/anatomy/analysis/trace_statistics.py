@@ -29,10 +29,9 @@ class Means(NamedTuple):
 def aggregate_units(table: Floats, clusters: Sequence[str]) -> Floats:
     """Return [unit, column] of table[trace, column], NaN where a trace or cluster has no value.
 
-    clusters: of each trace. If every trace is its own cluster the table is returned. Else z[c] = mean + (G /
-    n) * (sum over its traces of value - mean): the mean of z is that of the traces, and its standard error
-    the cluster-robust one (Liang & Zeger 1986), with G clusters and n traces that have a value in that
-    column.
+    clusters: of each trace. If every trace is its own cluster the table is returned. Else z[c] = mean + (G / n) * (sum
+    over its traces of value - mean): the mean of z is that of the traces, and its standard error the cluster-robust one
+    (Liang & Zeger 1986), with G clusters and n traces that have a value in that column.
     """
     names = list(dict.fromkeys(clusters))
     if len(names) == len(table):
@@ -64,8 +63,7 @@ def means(table: Floats) -> Means:
 def one_sided_p(summary: Means, sign: int) -> Floats:
     """Return [column]: Student's one-sided p of a mean on the side of `sign`.
 
-    Units that are all equal have no spread; their p is the sign test's 2^-n, and 1 on the other side or at
-    zero.
+    Units that are all equal have no spread; their p is the sign test's 2^-n, and 1 on the other side or at zero.
     """
     p_values = np.full(len(summary.mean), np.nan)
     for column, (mean, sd, n) in enumerate(zip(*summary, strict=True)):

@@ -46,8 +46,7 @@ class ArmOutcome(NamedTuple):
 
 
 class Trace(NamedTuple):
-    """One line of traces.jsonl. span, windows: positions [start, stop). windows: by reading, whether the
-    grade changed.
+    """One line of traces.jsonl. span, windows: positions [start, stop). windows: by reading, whether the grade changed.
 
     A trace that is neither labelled nor unmoved has no windows, no signals and no outcomes.
     """
@@ -88,9 +87,7 @@ class Trace(NamedTuple):
 
 
 class Values(NamedTuple):
-    """signals: [signal, token], NaN where there is no value; retained: [outcome, token], the share of (layer,
-    KV head) pairs that retained the token.
-    """
+    """signals: [signal, token], NaN without a value; retained: [outcome, token], share of (layer, KV head) pairs."""
 
     signals: NDArray[np.float32]
     retained: NDArray[np.float32]

@@ -60,9 +60,7 @@ def anatomy_curves(anatomy: Anatomy) -> list[Curves]:
 
 
 def anatomy_curve(entry: AnatomyReport, panels: Sequence[Curves]) -> Figure:
-    """Draw the curves. Rows of panels: models. Columns: tasks. Artists as in `named_lines.panel`; "limits-"
-    of the oracle.
-    """
+    """Draw models by tasks, with the artists of `named_lines.panel`, and "limits-" of the oracle."""
     arms = list(dict.fromkeys(arm for panel in panels for arm in panel.arms if arm != oracle_style.NAME))
     subject = entry.lock["protocol"]["content"]["decision"]["subject"]
     style = named_lines.styles(subject, named_lines.scoring_families(entry.lock, arms))

@@ -85,8 +85,7 @@ class Line(NamedTuple):
 
 
 def anatomy_map(study: AnatomyReport, blocks: Sequence[Block]) -> Figure:
-    """Draw the blocks. Those of one model and task are side by side; models and tasks wrap if they do not
-    fit.
+    """Draw the blocks. Those of one model and task are side by side; models and tasks wrap if they do not fit.
 
     The gids are "rho-", "survives-" and "chosen-<model>/<task>/<reading>".
     """
@@ -130,9 +129,7 @@ def anatomy_map(study: AnatomyReport, blocks: Sequence[Block]) -> Figure:
 
 
 def map_blocks(study: AnatomyReport) -> list[Block]:
-    """Return blocks of each registered model and task with varying labels: the registered reading, then the
-    other.
-    """
+    """Return blocks of each registered model and task with varying labels: the registered reading, then the other."""
     chosen = {
         (item["model"], item["task"]): (item["chosen"]["signal"], item["chosen"]["layer"])
         for item in (study.chosen or {}).get("pairs", [])

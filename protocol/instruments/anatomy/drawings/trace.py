@@ -200,9 +200,7 @@ def row_name(reading: str) -> str:
 
 
 def printable_token(piece: str) -> str:
-    """Return a token as it is drawn: without white space at its ends, white space alone as a sign, and
-    characters that the font lacks as a box.
-    """
+    """Return a token as it is drawn: stripped; white space alone as a sign, a character without glyph as a box."""
     if not piece.strip():
         return "↵" if "\n" in piece else "·"
     charmap = get_font(findfont(page.FONT)).get_charmap()
@@ -212,9 +210,7 @@ def printable_token(piece: str) -> str:
 
 
 def _break_lines(widths: Sequence[float], room: float, first: float) -> list[tuple[int, int]]:
-    """Return tokens [start, stop) of each line, as many as fit. first: inches by which the first line is
-    shorter.
-    """
+    """Return tokens [start, stop) of each line, as many as fit. first: inches by which the first line is shorter."""
     starts, filled = [0], 0.0
     for index, width in enumerate(widths):
         if filled + width > room - (first if len(starts) == 1 else 0) and index > starts[-1]:

@@ -35,9 +35,7 @@ def ordered_readings(anatomy: Anatomy) -> list[str]:
 
 
 def status_lines(report: AnatomyReport) -> list[str]:
-    """Return the result of the registered test and the number of traces: no drawing shows a pattern without
-    it.
-    """
+    """Return the result of the registered test and the number of traces: no drawing shows a pattern without it."""
     title = report.lock["protocol"]["content"]["title"]
     if report.verdict is None:
         result = "NOT JUDGED YET"

@@ -67,9 +67,7 @@ def oracle_arms(planned: PlannedStudy, model: str, task: str, prompt_tokens: int
 
 
 def scores_of(policy: Policy, view: View, budget: int) -> Tensor | None:
-    """Return [layer | 1, n], mean over the KV heads; None if the scoring refuses this text, which its policy
-    may keep whole without scoring it.
-    """
+    """Return [layer | 1, n], mean over the KV heads; None if the scoring refuses a text that its policy may keep."""
     try:
         return policy.scoring.score(view._replace(budget=budget)).slots.double().mean(1).cpu()
     except ValueError:

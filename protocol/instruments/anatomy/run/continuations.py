@@ -57,9 +57,7 @@ def dropping_lanes(event: int, windows: Sequence[Collection[int]]) -> tuple[engi
 
 
 def padding_token(model: LoadedModel) -> int:
-    """Return the token that replaces occluded ones: the tokenizer's padding token, or else its end-of-text
-    token.
-    """
+    """Return the token that replaces occluded ones: the tokenizer's padding token, or else its end-of-text token."""
     model_tokenizer = model.tokenizer
     token = model_tokenizer.eos_token_id if model_tokenizer.pad_token_id is None else model_tokenizer.pad_token_id
     return min(model.stop_ids) if token is None else int(token)
@@ -68,8 +66,7 @@ def padding_token(model: LoadedModel) -> int:
 def continue_padded(
     decode: Decoder, texts: Sequence[OccludedText], pad: int, new_tokens: int, chunk: int | None = None
 ) -> list[list[Continuation]]:
-    """Return the continuations of each text with each of its windows in turn replaced by the padding token,
-    fed again.
+    """Return the continuations of each text with each of its windows in turn replaced by the padding token, fed again.
 
     Padding tokens are attended to like any others, at the positions of what they replace. The text before a
     window is fed once for all windows; the rest is fed for each, packed in one forward pass. All decode in
@@ -118,9 +115,7 @@ def continue_padded(
 def continue_texts(
     decode: Decoder, partial_texts: dict[tuple[int, int], PartialText], new_tokens: int
 ) -> dict[tuple[int, int], Continuation]:
-    """Decode the continuation of each text greedily, in one batch of the engine. partial_texts: by text and
-    window.
-    """
+    """Decode the continuation of each text greedily, in one batch of the engine. partial_texts: by text and window."""
     model, continuations = decode.model, dict[tuple[int, int], Continuation]()
     by_text: dict[int, list[int]] = {}
     for (number, numbers), text in partial_texts.items():

@@ -41,9 +41,7 @@ LabelTraces: TypeAlias = Callable[[Sequence[ExpectedTrace]], Iterator[trace_reco
 
 
 class Workload(NamedTuple):
-    """The most work that labelling so many traces takes, if every answer is as long as its task allows.
-    tokens: fed and decoded.
-    """
+    """The most work that labelling takes, if every answer is as long as its task allows. tokens: fed and decoded."""
 
     traces: int
     occlusions: int
@@ -81,9 +79,7 @@ def anatomy(study: Study) -> None:
 
 
 def estimate_workload(planned: PlannedStudy, expected_traces: Iterable[ExpectedTrace]) -> Workload:
-    """Return the most work that labelling these traces takes, from their prompts. Builds development problems
-    alone.
-    """
+    """Return the most work that labelling these traces takes, from their prompts. Builds development problems alone."""
     protocol, anatomy_settings = planned.protocol, planned.protocol.instruments["anatomy"]
     load_tokenizer = cache(lambda model: load.tokenizer(model, planned.home))
     registered, occlusion = {task.name: task for task in protocol.tasks}, anatomy_settings.occlusion()
@@ -181,9 +177,7 @@ def _cite_choice(expected_trace: ExpectedTrace, chosen: str | None) -> dict[str,
 
 
 def _make_labeller(study: Study) -> LabelTraces:
-    """Return a function that labels traces in their order, those of a model and task together. Sets torch's
-    threads and deterministic mode for the process.
-    """
+    """Return a function that labels traces in order. Sets torch's threads and deterministic mode for the process."""
     local.configure_torch(study.planned.protocol.generation)
     transformers.utils.logging.disable_progress_bar()  # our own display is enough
     model_of, lanes = local.cache_models(study.planned, lambda progress_event: None), study.lanes()

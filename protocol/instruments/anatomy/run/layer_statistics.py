@@ -55,9 +55,7 @@ class AttentionEntropy(EveryLayer):
 
 
 def measure_layers(model: LoadedModel, token_ids: Sequence[int], prompt: int, chunk: int | None) -> list[StatisticRow]:
-    """Return every statistic of every layer, and the position. prompt: how many of the tokens belong to the
-    prompt. chunk: tokens that are fed at once.
-    """
+    """Return the position and every statistic of every layer. prompt: tokens of the prompt. chunk: fed at once."""
     layers, n = evictable(model.network.config), len(token_ids)
     hidden = HiddenChange(tuple(range(layers)), None)
     with observe_forward(model.network, range(layers)), torch.no_grad():
@@ -126,9 +124,7 @@ class LayerTensors(NamedTuple):
 
 
 def attention_statistics(received: Tensor, entropy: Tensor) -> Iterator[tuple[str, Tensor]]:
-    """Yield attention statistics. received [n]: attention from the same row and all later ones, mean over the
-    query heads.
-    """
+    """Yield attention statistics. received [n]: attention from this and all later rows, mean over the query heads."""
     n_readers = torch.arange(len(received), 0, -1, device=received.device)
     yield "attention_received", received
     yield "attention_received_mean", received / n_readers
@@ -136,9 +132,7 @@ def attention_statistics(received: Tensor, entropy: Tensor) -> Iterator[tuple[st
 
 
 def exponential_mean(values: Tensor) -> Tensor:
-    """Return the exponential mean of values [t], with weight DECAY of the previous mean; starts at the first
-    value.
-    """
+    """Return the exponential mean of values [t], with weight DECAY of the previous mean; starts at the first value."""
     mean, means = None, []
     for value in values.tolist():
         mean = value if mean is None else DECAY * mean + (1 - DECAY) * value

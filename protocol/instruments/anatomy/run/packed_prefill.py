@@ -21,9 +21,8 @@ MAX_TOKENS = 2048
 
 @dataclass
 class PartialText:
-    """A text and what was fed of it. keys, values: one tensor for each layer, [kv_head, n_fed, d]. logits:
-    [vocabulary] after the last token, when all are fed. windows: one for each sliding layer, if there are
-    any.
+    """A text and what was fed of it. keys, values: one tensor for each layer, [kv_head, n_fed, d]. logits: [vocabulary]
+    after the last token, when all are fed. windows: one for each sliding layer, if there are any.
     """
 
     token_ids: tuple[int, ...]
@@ -35,9 +34,7 @@ class PartialText:
 
     @classmethod
     def start(cls, model: LoadedModel, token_ids: Sequence[int]) -> PartialText:
-        """Return a text with nothing fed. Models with sliding layers or attention sinks use the engine's
-        prefill.
-        """
+        """Return a text with nothing fed. Models with sliding layers or attention sinks use the engine's prefill."""
         blocks: Any = getattr(model.network.base_model, "layers", ())
         sinks = any(getattr(getattr(block, "self_attn", None), "sinks", None) is not None for block in blocks)
         return cls(tuple(token_ids), layers_of(model.network.config).window is None and not sinks)

@@ -13,9 +13,7 @@ BITS = 12
 
 
 def pack_rows(rows: Iterable[Tensor]) -> bytes:
-    """Compress rows [n] each, as `round_values` rounds them, to zlib of little-endian float32 [row, n]. Missing
-    values are NaN.
-    """
+    """Compress rows [n], rounded by `round_values`, NaN where missing: zlib of little-endian float32 [row, n]."""
     return zlib.compress(round_values(np.stack([row.double().cpu().numpy() for row in rows])).tobytes(), 9)
 
 

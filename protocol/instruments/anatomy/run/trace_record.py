@@ -76,9 +76,8 @@ def occlude_traces(
     BATCH_WINDOWS windows: the batch composition is a function of the arguments. In another batch composition
     a record is the same up to the rounding of the dtype.
 
-    task: its name in the study. lanes: how many decode at once; None for what fits in the free memory.
-    Decoding is greedy. Raises as the held-out guard's `build` and `engine.run` do: refusals of a policy are
-    recorded in the body.
+    task: its name in the study. lanes: how many decode at once; None for what fits in the free memory. Decoding is
+    greedy. Raises as the held-out guard's `build` and `engine.run` do: refusals of a policy are recorded in the body.
     """
     registered = next(candidate for candidate in planned.protocol.tasks if candidate.name == task)
     decode, waiting = traces.make_decoder(planned, model, lanes), list[TraceLine | OccludedTrace]()
@@ -172,9 +171,7 @@ def measure_slip(decode: Decoder, trace: Trace, span: Span, share: Decimal) -> S
 
 
 class Labels(NamedTuple):
-    """The continuation without occlusion, the rows of windows by reading as a record stores them, and the
-    continuations without each set of the thought.
-    """
+    """The full continuation, the rows of windows by reading, as recorded, and the continuations without each set."""
 
     control: Graded
     windows: dict[str, list[list[Any]]]
@@ -224,9 +221,7 @@ class OccludedTrace:
         return engine.Request(self.trace.problem.id, self.prompt, tuple(lanes))
 
     def labels(self, in_lanes: Sequence[Continuation], refed: Sequence[Continuation]) -> Labels:
-        """Return the labels from the outcomes of `lanes` and of `text`. Raises Unlabelled if one has no
-        continuation.
-        """
+        """Return the labels from the outcomes of `lanes` and of `text`. Raises Unlabelled without a continuation."""
         control, *dropped = in_lanes
         *padded, _ = refed
         count = len(self.windows)
@@ -242,9 +237,7 @@ class OccludedTrace:
         return ""
 
     def oracle_probes(self, labels: Labels) -> ArmProbes:
-        """Return the oracle arms, which keep slots by the labels of the registered reading, at every budget; none
-        for a trace without windows.
-        """
+        """Return the oracle at every budget, by labels of the registered reading; none for a trace without windows."""
         if not self.windows:
             return ArmProbes([])
         window_rows, event = labels.windows[self.settings.reading], self.span.event
@@ -376,9 +369,7 @@ def decode_lanes(group: Sequence[OccludedTrace]) -> tuple[list[dict[int, Continu
 def explain_refusals(
     group: Sequence[OccludedTrace], lanes: Sequence[Mapping[int, engine.Lane]]
 ) -> list[dict[int, Continuation]]:
-    """Return why an arm is refused: it does not fit the model, or feeds more tokens than the model has
-    positions.
-    """
+    """Return why an arm is refused: it does not fit the model, or feeds more tokens than the model has positions."""
     try:
         return run_lanes(group, lanes)
     except BadInput as refusal:

@@ -36,9 +36,7 @@ class Decoder:
     def run(
         self, requests: Sequence[engine.Request], new_tokens: int
     ) -> list[tuple[engine.Outcome | engine.LaneFailure, ...]]:
-        """Return one outcome for each lane, request by request, all in one batch. Each lane has one eviction
-        at most: none occurs while it decodes.
-        """
+        """Return one outcome for each lane, request by request, all in one batch. No eviction while a lane decodes."""
         count = sum(len(request.lanes) for request in requests)
         result = engine.run(
             self.model,
@@ -84,9 +82,7 @@ def make_decoder(planned: PlannedStudy, model: LoadedModel, lanes: int | None) -
 
 
 def pose_problem(planned: PlannedStudy, model: LoadedModel, task: Task, problem: str) -> PosedProblem:
-    """Return a development problem with the prompt of arms that add no extra question. Raises as the held-out
-    guard's `build` does.
-    """
+    """Return a development problem with the prompt of arms without extra prompts. Raises as the guard's `build`."""
     counter = prompting.counter(model.tokenizer)
     built = held_out_guard.build(planned.tasks[task.name], task.name, problem, counter)
     context, query = prompting.render(built, model.tokenizer, task.query)

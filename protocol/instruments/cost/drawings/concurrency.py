@@ -31,9 +31,7 @@ def projected_requests(card: int, weights: int, token: int, slots: int) -> int:
 
 
 def slots_at(budget: str, context: int) -> int | None:
-    """Return the slots that a request of this length uses; None for a budget that does not depend on lengths
-    alone.
-    """
+    """Return the slots that a request of this length uses; None for a budget that does not depend on lengths alone."""
     if budget == FULL:
         return context
     if budget.isdecimal():

@@ -45,9 +45,7 @@ def timed_curves(judged: Mapping[str, Any], lanes: Any, machines: Sequence[Machi
 def cost_frontier(
     judged: Mapping[str, Any], lock: Mapping[str, Any], panels: Sequence[Curves], machines: Sequence[MachineCosts]
 ) -> Figure:
-    """Draw the curves. Rows of panels: models. Columns: tasks. Artists as in `named_lines.panel` and
-    `costs.points`.
-    """
+    """Draw the curves. Rows of panels: models. Columns: tasks. Artists as in `named_lines.panel` and `costs.points`."""
     machine = labels.choose_measurement(machines)
     arms = list(dict.fromkeys(arm for panel in panels for arm in panel.arms))
     subject = judged["contrasts"][0]["subject"]
@@ -80,9 +78,7 @@ def cost_frontier(
 
 
 def _lane_seconds(machine: MachineCosts) -> dict[tuple[str, str, str], float]:
-    """Return a lane's share of the seconds at the longest prompt and the fewest lanes, by model, budget and
-    arm.
-    """
+    """Return a lane's share of the seconds at the longest prompt and the fewest lanes, by model, budget and arm."""
     seconds = {}
     for row in machine.rows:
         point = row.place

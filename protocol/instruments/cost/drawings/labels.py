@@ -50,9 +50,7 @@ class RowGroup(NamedTuple):
 
 
 def choose_measurement(measurements: Sequence[MachineCosts]) -> MachineCosts:
-    """Choose the measurement that is drawn: machines are never mixed. It is the one with the most
-    repetitions, among equals the first by name.
-    """
+    """Choose the measurement to draw: that of one machine, with the most repetitions, of equals the first by name."""
     return max(measurements, key=lambda measurement: measurement.done)
 
 

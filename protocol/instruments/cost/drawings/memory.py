@@ -29,8 +29,7 @@ MARKS = {
 
 
 def freed_bytes(row: CostRow, full_row: CostRow | None) -> dict[str, float]:
-    """Return the bytes that an arm frees compared with the full cache, per lane, layer and KV head after the
-    prefill.
+    """Return the bytes that an arm frees compared with the full cache, per lane, layer and KV head after the prefill.
 
     allocated: of the memory allocated for slots; reserved: of the memory reserved by CUDA's allocator.
     """
@@ -59,9 +58,7 @@ def memory_marks(row: CostRow) -> dict[str, int]:
 
 
 def cost_memory(machines: Sequence[MachineCosts]) -> Figure:
-    """Draw one row for each arm and budget, by model and length, at the fewest lanes. The gids are
-    "<mark>-<model>/<tokens>/<budget>/<arm>".
-    """
+    """Draw a row by arm and budget, at the fewest lanes. The gids are "<mark>-<model>/<tokens>/<budget>/<arm>"."""
     costs = labels.choose_measurement(machines)
     groups = labels.group_rows(costs.rows)
     rows = [(group, row) for group in groups for row in labels.fewest_lane_rows(group)]

@@ -31,9 +31,7 @@ def added_share(overhead: GeometricMean) -> tuple[float, float | None, float | N
 
 
 def cost_prefill(machines: Sequence[MachineCosts]) -> Figure:
-    """Draw one bar for each arm and budget, by model and length, at the fewest lanes. The gids are "forward-"
-    and "added-<model>/<tokens>/<budget>/<arm>".
-    """
+    """Draw bars at the fewest lanes. The gids are "forward-" and "added-<model>/<tokens>/<budget>/<arm>"."""
     costs = labels.choose_measurement(machines)
     groups = labels.group_rows(costs.rows)
     rows = [(group, row) for group in groups for row in labels.fewest_lane_rows(group)]

@@ -23,8 +23,7 @@ APART = 1.05  # factor on x between two arms, so that their bars do not overlap
 
 
 def cost_throughput(machines: Sequence[MachineCosts]) -> Figure:
-    """Draw a column for each budget, with the full cache in each. Rows: model and length, first rates, then
-    bytes.
+    """Draw a column for each budget, with the full cache in each. Rows: model and length, first rates, then bytes.
 
     The gids are "rate-" and "bytes-<model>/<tokens>/<budget>/<arm>".
     """

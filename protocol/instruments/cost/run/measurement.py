@@ -140,9 +140,7 @@ def draw_prompts(model: LoadedModel, seed: int, tokens: int, lanes: int) -> list
 
 
 def measure_point(planned: PlannedStudy, model: LoadedModel, expected: ExpectedLine, attempt: int) -> dict[str, Any]:
-    """Run one repetition and return the fields of `fields.MEASURED`. A refusal by the policy and
-    exhausted memory are outcomes.
-    """
+    """Run one repetition; return the fields of `fields.MEASURED`. A refusal and lack of memory are outcomes."""
     point, cost = expected.point, planned.protocol.instruments["cost"]
     contexts = draw_prompts(model, cost.seed, point.prompt_tokens, point.lanes)
     cell = Cell(model.name, "", point.budget, point.arm, 0)
@@ -216,9 +214,7 @@ def _run_engine(
     *,
     empty_cache: bool = False,
 ) -> TimedRun:
-    """empty_cache: first return the allocator's cached memory to the device, so that peaks are of this run
-    alone.
-    """
+    """empty_cache: first return the allocator's cached memory to the device, so that peaks are of this run alone."""
     generation, cuda = planned.protocol.generation, model.network.device.type == "cuda"
     gc.collect()
     if cuda and empty_cache:
