@@ -10,8 +10,6 @@ that could not end in time; those that are left are named.
     python -m benchmarks.accelerator --out out --tiny      # four narrow layers on the CPU: does it run?
 """
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 import importlib
@@ -29,12 +27,10 @@ from benchmarks import at_work, device_steps
 from benchmarks.report import header
 from benchmarks.setting import RANDOM, TINY, Setting
 
-__all__ = ["PARTS", "Part", "main", "ran"]
-
 MINUTES = 9.0  # of a command; a machine that is lent allows ten
 LEAST = 45.0  # seconds that a part is given, or it does not begin
 
-Run: TypeAlias = "Callable[[str, bool, float], str]"
+Run: TypeAlias = Callable[[str, bool, float], str]
 
 
 class Part(NamedTuple):

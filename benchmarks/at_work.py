@@ -3,8 +3,6 @@
 Used by `benchmarks.accelerator`; the same functions run on the CPU, at sizes that a test can wait for.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
@@ -19,8 +17,6 @@ from protocol import engine
 from protocol.engine import Lane, Progress, Prompt, Request
 from protocol.instruments.planning import roofline, shapes
 from protocol.instruments.planning.estimate import USABLE_SHARE
-
-__all__ = ["company", "freed", "most", "throughput"]
 
 MIB = 2**20
 SHARE = 0.3

@@ -7,8 +7,6 @@ own, and as a verdict prints it, with ends moved out to the exact test's (`max_t
 seeds; in half of the cells contrasts have the same answers.
 """
 
-from __future__ import annotations
-
 import argparse
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -23,8 +21,6 @@ from analysis.stats.comparison import Comparison
 from analysis.stats.exact_ends import StudyEnds, widen_ends
 from analysis.stats.paired_tests import sign_flip
 from benchmarks.report import table
-
-__all__ = ["SETTINGS", "Covered", "covered"]
 
 SEEDS, ALPHA, FLIPS = 3, 0.05, 1_999
 SIZES, FAMILIES = (60, 201, 299, 500), (4, 12)

@@ -9,8 +9,6 @@ With --clock processor seconds are those that the process was at work, all threa
 others use too they vary less than those of a clock on the wall, which --clock wall takes.
 """
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable, Sequence
 from statistics import median

@@ -8,8 +8,6 @@ formed in blocks outside the clock; NumPy gathers those of a chunk and sorts.
     python -m benchmarks.crystal --lengths 1024 2048 4096 8192
 """
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace

@@ -14,8 +14,6 @@ Processor time from the first step to the last, since wall time of so short a st
     python -m benchmarks.decode
 """
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace

@@ -4,8 +4,6 @@ Used by `benchmarks.accelerator`. The functions know nothing of how the engine d
 another commit they measure that one.
 """
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import os
@@ -28,8 +26,6 @@ from protocol.formats import files
 from protocol.models.load import load
 from protocol.tasks import prompting
 from protocol.tasks.chain import Chain
-
-__all__ = ["choices", "steps", "texts", "traffic"]
 
 QUIET = 10_000  # tokens between evictions: none in a run
 STEP_POLICIES = ("full", "snapkv", "h2o", "ada-snapkv")

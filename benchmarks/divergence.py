@@ -8,8 +8,6 @@ over its standard error, and (z of agreement / z of right and wrong)^2 is how ma
     python -m benchmarks.divergence
 """
 
-from __future__ import annotations
-
 import itertools
 import sys
 from collections.abc import Iterator, Sequence

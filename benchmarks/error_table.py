@@ -4,8 +4,6 @@ python -m benchmarks.error_table                              # all of it
 python -m benchmarks.error_table --methods t sign-flip        # these anew, the others as they are
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import sys

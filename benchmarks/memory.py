@@ -14,8 +14,6 @@ that keeps everything, both with room for the new tokens.
     python -m benchmarks.memory --model random-8b --device cuda --dtype bfloat16 --lengths 4096 16384 32768
 """
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from itertools import accumulate

@@ -9,8 +9,6 @@ alpha-chain do, and those at a neighbour what two arms at one budget do. Tests a
     python -m benchmarks.memory_charge --quick    # a tenth of them
 """
 
-from __future__ import annotations
-
 import argparse
 import sys
 import time
@@ -25,8 +23,6 @@ from scipy import special, stats
 from analysis.stats import memory_charge
 from analysis.stats.memory_charge import CurvePoint, Neighbour
 from benchmarks.report import processor, table
-
-__all__ = ["CURVES", "FORMS", "LAYOUTS", "Answers", "Layout", "draw_latent", "main", "try_curve"]
 
 ALPHA, MODELS = 0.05, 2
 EFFECT = 2.4  # standard errors, which some 80 % of the studies see

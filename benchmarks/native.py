@@ -9,8 +9,6 @@ texts" counts records whose text, slots and events are equal under all three.
     python -m benchmarks.native
 """
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Sequence
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Contenders measured in turn, so that whatever drifts in the machine falls on all of them alike."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable, Mapping
 from statistics import median
@@ -9,8 +7,6 @@ from time import perf_counter
 from typing import NamedTuple
 
 import torch
-
-__all__ = ["Ratio", "Times", "alternate", "clocked"]
 
 
 class Ratio(NamedTuple):
@@ -20,7 +16,7 @@ class Ratio(NamedTuple):
     low: float
     high: float
 
-    def minus(self, amount: float) -> Ratio:
+    def minus(self, amount: float) -> "Ratio":
         return Ratio(*(value - amount for value in self))
 
 

@@ -4,16 +4,12 @@ The author's code is not public; section 7.3 of the paper names what it does: a 
 on the host, and `np.argsort` over every row of it.
 """
 
-from __future__ import annotations
-
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from policies.crystal.coattention import CoAttention
-
-__all__ = ["Chunk", "Sort", "of_chunk"]
 
 Sort = Literal["quicksort", "stable"]
 

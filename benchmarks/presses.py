@@ -4,8 +4,6 @@ kvpress (github.com/NVIDIA/kvpress, version 0.5.5) is optional: install it apart
 transformers that it accepts (before 5.3), and put both on PYTHONPATH; the engine runs on that one too.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from importlib import import_module
 from importlib.metadata import requires, version
@@ -17,8 +15,6 @@ from packaging.requirements import Requirement
 
 from benchmarks.setting import Subject
 from protocol.engine import Prompt
-
-__all__ = ["SHARED", "obstacle", "runs"]
 
 WINDOW = {"window_size": 32, "kernel_size": 5}  # SnapKV's settings here; kvpress takes 64
 

@@ -8,8 +8,6 @@ the attention and as a whole, linear layers among it. On a CPU the kernel does n
     python -m benchmarks.ragged --tiny
 """
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple

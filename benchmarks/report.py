@@ -1,7 +1,5 @@
 """What a script prints: where and how it was measured, and one table."""
 
-from __future__ import annotations
-
 import os
 import platform
 import re
@@ -15,8 +13,6 @@ import torch
 
 from benchmarks.pairs import Ratio
 from benchmarks.setting import Setting
-
-__all__ = ["at_least", "at_most", "header", "percent", "span", "table"]
 
 
 def header(setting: Setting, script: str, argv: Sequence[str], *packages: str) -> str:

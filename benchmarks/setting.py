@@ -1,7 +1,5 @@
 """What all scripts share: the options, the model, the prompts."""
 
-from __future__ import annotations
-
 import argparse
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -23,21 +21,6 @@ from protocol.models.load import DTYPES, load
 from protocol.plan.budget import Budget
 from protocol.tasks import prompting
 from protocol.tasks.needle import Needle
-
-__all__ = [
-    "Setting",
-    "Subject",
-    "context",
-    "every_signal",
-    "hidden_layers",
-    "lane_of",
-    "needs_by_policy",
-    "open_subject",
-    "options",
-    "outcomes",
-    "prompt",
-    "setting",
-]
 
 RANDOM, TINY = "random-8b", "random-tiny"
 QUERY = 16  # tokens of a random prompt that are fed after the compression

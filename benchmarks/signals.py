@@ -8,8 +8,6 @@ signals attends by the fused kernel alone.
     python -m benchmarks.signals --model random-8b --device cuda --dtype bfloat16 --lengths 4096 16384
 """
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import fields

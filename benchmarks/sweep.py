@@ -9,8 +9,6 @@ make the same number of tokens from the same prompt; ours include prefill, signa
     PYTHONPATH=<kvpress and a transformers that it accepts> python -m benchmarks.sweep --kvpress
 """
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable, Sequence
 from typing import Any

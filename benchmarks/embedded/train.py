@@ -28,8 +28,6 @@ from benchmarks.embedded.training import NOT_SCORED, build
 from benchmarks.embedded.vocabulary import tokenizer
 from protocol.tasks.chain import MOST_DISTRACTORS, OPERATORS, VARIABLES, puzzle
 
-__all__ = ["FAMILIES", "Recipe", "train"]
-
 FAMILIES = ("llama", "qwen2")
 QUERIES = 32  # look-ups asked for in a drill
 LOOKED_UP = 0.1  # loss of a drill that is learned

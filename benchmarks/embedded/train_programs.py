@@ -31,8 +31,6 @@ from benchmarks.embedded.training import NOT_SCORED
 from protocol.tasks.chain import draw_below
 from protocol.tasks.straight_line import Worked, executed, looked_up, written
 
-__all__ = ["FAMILIES", "Recipe", "train"]
-
 FAMILIES = ("llama", "qwen3")
 STOPPED = 75  # EX_TEMPFAIL: run the command again
 LENGTHS = {256: (1, 5), 512: (4, 12), 832: (9, 20)}  # tokens of a row, and the lines of its programs

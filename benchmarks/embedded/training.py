@@ -22,8 +22,6 @@ from transformers import (
 
 from protocol.models import checksums
 
-__all__ = ["NOT_SCORED", "Recipe", "build", "make_parser", "read_arguments", "save"]
-
 FAMILIES = {
     "llama": (LlamaConfig, LlamaForCausalLM),
     "qwen2": (Qwen2Config, Qwen2ForCausalLM),

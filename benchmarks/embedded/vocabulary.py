@@ -6,8 +6,6 @@ from transformers import PreTrainedTokenizerFast
 from protocol.tasks import straight_line
 from protocol.tasks.chain import DIGITS, OPERATORS, VARIABLES
 
-__all__ = ["TEMPLATE", "programs_tokenizer", "programs_words", "tokenizer"]
-
 SPECIAL = ("<pad>", "<unk>", "<s>", "</s>", "<think>")
 PLAIN = ("find", "?", "starting", "from", "using", "gives", "=", ";")
 # One user message, after which thinking begins; the form of the DeepSeek-R1-Distill templates.

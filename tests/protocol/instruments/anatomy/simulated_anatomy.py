@@ -3,7 +3,7 @@
     simulated_anatomy.written(folder, rng, planted=("key_norm", 1), strength=2.0)
 
 writes FOLDER/lock.json (what reading an anatomy needs of it), anatomy/traces.jsonl, chained, and its side
-files. Labels and signals are those of `benchmarks.simulated_traces`; what arms keep follows
+files. Labels and signals are those of `simulated_traces`; what arms keep follows
 their skill, and answers follow what they keep where `helps` is not 0.
 """
 
@@ -16,8 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-
-from benchmarks.simulated_traces import TraceSettings, simulate_trace
+from simulated_traces import TraceSettings, simulate_trace
 
 LAYERS = 2
 PER_LAYER = ("hidden_change", "key_norm", "attention_received")

@@ -2,10 +2,10 @@
 
 import numpy as np
 import pytest
+from anatomy_studies import StudySize, simulate_study
+from simulated_traces import TraceSettings, simulate_trace, window_spans
 
 from analysis.stats.interval import clopper_pearson
-from benchmarks.anatomy_studies import StudySize, simulate_study
-from benchmarks.simulated_traces import TraceSettings, simulate_trace, window_spans
 from protocol.instruments.anatomy.analysis.power import choice_probability, needed_traces, power_of_test, power_table
 
 PLAIN = TraceSettings(tokens=96, window=16, stride=8)

@@ -4,16 +4,15 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from simulated_traces import TraceSettings, simulate_trace
 
 from analysis.stats import correlations
 from analysis.stats.multiplicity import corrected_alpha
-from benchmarks.simulated_traces import TraceSettings, simulate_trace
 from protocol.instruments.anatomy.analysis import trace_statistics
 from protocol.instruments.anatomy.analysis.agreement import Agreement
 from protocol.instruments.anatomy.analysis.registered_test import choose_best
 
 Floats = NDArray[np.float64]
-__all__ = ["StudyOutcome", "StudySize", "simulate_study"]
 
 
 class StudySize(NamedTuple):

@@ -12,8 +12,6 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import signal as filters
 
-__all__ = ["SimulatedTrace", "TraceSettings", "simulate_trace", "window_spans"]
-
 
 class TraceSettings(NamedTuple):
     """Parameters of simulated traces.
