@@ -159,9 +159,8 @@ def judge_claims(folder: Path) -> dict[str, Any]:
 
 
 def claim_outcome(claim: Claim, p: float, level: float, interval: Comparison) -> str:
-    """Return the outcome of a claim in a cell. p supports the claim at `level`. interval: of arm minus
-    parent, two-sided, at the level of one contrast; it contradicts on the wrong side of zero or of the
-    margin.
+    """Return the outcome of a claim in a cell. p supports the claim at `level`. interval: of arm minus parent,
+    two-sided, at the level of one contrast; it contradicts on the wrong side of zero or of the margin.
     """
     if p <= level:
         return SUPPORTED

@@ -45,18 +45,10 @@ def _format_report(report: Mapping[str, Any]) -> list[str]:
 def _row_cells(row: Mapping[str, Any]) -> tuple[str, ...]:
     counts = (str(row[name]) for name in ("n", "gains", "losses"))
     shares = (f"{100 * float(row[name]):.1f}" for name in ("own", "other"))
-    interval_cells = (
-        ("", "") if row["difference"] is None else (_format_points(row, "difference"), _format_interval(row))
-    )
-    return (*(row[name] for name in HEADINGS), *counts, *shares, *interval_cells)
-
-
-def _format_points(row: Mapping[str, Any], name: str) -> str:
-    return format_points(float(row[name]))
-
-
-def _format_interval(row: Mapping[str, Any]) -> str:
-    return f"[{_format_points(row, 'low')}, {_format_points(row, 'high')}]"
+    if row["difference"] is None:
+        return (*(row[name] for name in HEADINGS), *counts, *shares, "", "")
+    points, low, high = (format_points(float(row[name])) for name in ("difference", "low", "high"))
+    return (*(row[name] for name in HEADINGS), *counts, *shares, points, f"[{low}, {high}]")
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -63,12 +63,13 @@ def _format_report(report: Mapping[str, Any]) -> list[str]:
         "events a lane",
         "least, most",
         "slots",
-        *_spaced_names(eviction_counts.OF_BUDGET),
+        *(name.replace("_", " ") for name in eviction_counts.OF_BUDGET),
     )
     lines = [report["title"], f"{report['problems']} problems; exploratory", "", *report["warnings"], ""]
     lines += text_tables.format_columns(head, map(_count_cells, arms))
     lines += ["", "Events are those that removed something; shares are of the budget in slots. As ratios:", ""]
-    lines += text_tables.format_columns((*CELL_COLUMNS, *report["ratios"]), map(_ratio_cells, arms))
+    ratios = [(*(row[name] for name in CELL_COLUMNS), *map(_format_share, row["ratios"].values())) for row in arms]
+    lines += text_tables.format_columns((*CELL_COLUMNS, *report["ratios"]), ratios)
     return [*lines, "", *text_tables.format_columns(("ratio", "is"), report["ratios"].items())]
 
 
@@ -86,16 +87,8 @@ def _count_cells(row: Mapping[str, Any]) -> tuple[str, ...]:
     )
 
 
-def _ratio_cells(row: Mapping[str, Any]) -> tuple[str, ...]:
-    return (*(row[name] for name in CELL_COLUMNS), *map(_format_share, row["ratios"].values()))
-
-
 def _format_share(decimal: str | None) -> str:
     return "" if decimal is None else f"{float(decimal):.3f}"
-
-
-def _spaced_names(names: Mapping[str, Any]) -> list[str]:
-    return [name.replace("_", " ") for name in names]
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -53,9 +53,8 @@ class SelectionCell(NamedTuple):
 def choose(differences: Sequence[Sequence[Fraction]], tolerance: Fraction) -> Choice:
     """Return the candidate with the largest mean difference; of those within `tolerance` of it, the earliest.
 
-    differences: [candidate][cell], paired differences of accuracy, candidate minus baseline; every cell
-    has equal weight. Fractions make ties exact. Raises ValueError unless all candidates have the same
-    cells, at least one.
+    differences: [candidate][cell], paired differences of accuracy, candidate minus baseline; every cell has equal
+    weight. Fractions make ties exact. Raises ValueError unless all candidates have the same cells, at least one.
     """
     if not differences or len({len(cell_differences) for cell_differences in differences}) != 1 or not differences[0]:
         raise ValueError("differences: candidates have different cells; pass [candidate][cell]")

@@ -3,7 +3,6 @@
 Used by `benchmarks.accelerator`; the same functions run on the CPU, at sizes that a test can wait for.
 """
 
-import os
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
@@ -11,6 +10,7 @@ import psutil
 import torch
 
 import policies
+from benchmarks.device_steps import as_executed
 from benchmarks.report import table
 from benchmarks.setting import Setting, Subject, context, lane_of, open_subject, outcomes
 from protocol import engine
@@ -124,15 +124,13 @@ def throughput(chosen: Setting, tiny: bool) -> str:
             return ran
 
         lanes, short = most(fits, run, limit)
-        speed = "" if not lanes else f"{decoded_a_second(run(lanes), lanes, new):,.0f}"
+        speed = ""
+        if lanes:  # the first of the new tokens comes of the prefill
+            ran = run(lanes)
+            speed = f"{lanes * (new - 1) / (ran.seconds - ran.answers[0].prefill_seconds):,.0f}"
         rows.append(["all" if budget is None else str(budget), str(min(fits, limit)), str(lanes), str(short), speed])
     columns = ("slots a head", "lanes by arithmetic", "lanes that ran", "times out of memory", "tokens a second")
     return f"{length} tokens of context, {new} new ones, at most {limit} lanes.\n\n{table(columns, rows)}"
-
-
-def decoded_a_second(ran: engine.Run, lanes: int, new: int) -> float:
-    """The first of the new tokens comes of the prefill."""
-    return lanes * (new - 1) / (ran.seconds - ran.answers[0].prefill_seconds)
 
 
 def lanes_by_arithmetic(subject: Subject, prompt: Prompt, lane: Lane, new: int, chosen: Setting) -> int:
@@ -154,16 +152,12 @@ def lanes_by_arithmetic(subject: Subject, prompt: Prompt, lane: Lane, new: int, 
 
 def company(chosen: Setting, tiny: bool) -> str:
     """The tokens of a lane alone, once more and among others: where the first one differs, if one does."""
-    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # before the first product on CUDA
     subject = open_subject(chosen)
-    torch.use_deterministic_algorithms(True)
-    try:
+    with as_executed():
         return table(
             ("a lane of", "twice alone", f"among {len(LENGTHS) * 4} lanes"),
             [compared(subject, name, *((96, 8) if tiny else (2048, 128))) for name in ("full", *EVICTING)],
         )
-    finally:
-        torch.use_deterministic_algorithms(False)
 
 
 LENGTHS = (1.0, 0.75, 0.5)

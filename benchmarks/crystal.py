@@ -12,8 +12,6 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from math import log
-from statistics import linear_regression
 from time import perf_counter
 from typing import NamedTuple, TypeAlias
 
@@ -26,7 +24,7 @@ import policies
 from benchmarks import plain_edges
 from benchmarks.pairs import Times, alternate, clocked, wait
 from benchmarks.plain_edges import Sort
-from benchmarks.report import at_least, at_most, header, span, table
+from benchmarks.report import at_least, at_most, exponent, header, span, table
 from benchmarks.setting import Subject, context, hidden_layers, open_subject, options, setting
 from policies import AttentionRows, Scores, Signal, View
 from policies.crystal import graph, trunks
@@ -159,15 +157,19 @@ def prefill_table(costs: Mapping[int, Times]) -> str:
     rows = [seconds_of(n, times) for n, times in costs.items()]
     forward = [row["forward"] for row in rows]
 
+    def growth(seconds: Sequence[float]) -> str:
+        slope = exponent(list(costs), seconds)
+        return "" if slope is None else f"{slope:.2f}"
+
     def line(name: str, parts: Sequence[str], most: float | None = None) -> list[str]:
         seconds = [sum(row[part] for part in parts) for row in rows]
         shares = [100 * one / whole for one, whole in zip(seconds, forward, strict=True)]
         cells = [f"{one:.4f} ({share:.2f} %)" for one, share in zip(seconds, shares, strict=True)]
         target = "" if most is None else at_most(shares[-1], most, "{:.1f} %")
-        return [name, *cells, exponent(list(costs), seconds), target]
+        return [name, *cells, growth(seconds), target]
 
     lines = [
-        ["the forward alone", *(f"{one:.3f}" for one in forward), exponent(list(costs), forward), ""],
+        ["the forward alone", *(f"{one:.3f}" for one in forward), growth(forward), ""],
         line("salience and edges, in the first layer", ["salience_and_edges"]),
         *(line(name, [name]) for name in AFTER),
         line("trunks to eviction together", AFTER, 1),
@@ -179,13 +181,6 @@ def prefill_table(costs: Mapping[int, Times]) -> str:
         lines.append(["its growth beside the forward's", *[""] * len(rows), grown, target])
     columns = [f"n = {n}" for n in costs]
     return table(("seconds (of the forward)", *columns, "exponent", f"target at {columns[-1]}"), lines)
-
-
-def exponent(lengths: Sequence[int], seconds: Sequence[float]) -> str:
-    """With more than one length, and only of what was measured at all."""
-    if len(lengths) < 2 or min(seconds) <= 0:
-        return ""
-    return f"{linear_regression(list(map(log, lengths)), list(map(log, seconds))).slope:.2f}"
 
 
 def synthetic(n: int, device: torch.device) -> FirstLayer:

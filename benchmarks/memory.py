@@ -17,15 +17,13 @@ that keeps everything, both with room for the new tokens.
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from itertools import accumulate
-from math import log
-from statistics import linear_regression
 from typing import Any, NamedTuple
 
 import torch
 from torch.autograd import DeviceType  # type: ignore[attr-defined]
 from torch.profiler import ProfilerActivity, profile
 
-from benchmarks.report import at_least, at_most, header, table
+from benchmarks.report import at_least, at_most, exponent, header, table
 from benchmarks.setting import (
     Subject,
     context,
@@ -136,13 +134,10 @@ def shares_freed(subject: Subject, ids: tuple[int, ...]) -> dict[str, float]:
 
 
 def growth(name: str, sizes: Sequence[int], lengths: Sequence[int]) -> list[str]:
-    """exponent: with more than one length, and only of what is there at all."""
-    shown = [f"{size / MIB:.1f}" for size in sizes]
-    if len(lengths) < 2 or min(sizes) <= 0:
+    shown, slope = [f"{size / MIB:.1f}" for size in sizes], exponent(lengths, sizes)
+    if slope is None:
         return [name, *shown, "", ""]
-    exponent = linear_regression(list(map(log, lengths)), list(map(log, sizes))).slope
-    target = "" if name.startswith("peak") else at_most(exponent, 1.1)
-    return [name, *shown, f"{exponent:.2f}", target]
+    return [name, *shown, f"{slope:.2f}", "" if name.startswith("peak") else at_most(slope, 1.1)]
 
 
 def freed_by(name: str, shares: Sequence[float]) -> list[str]:

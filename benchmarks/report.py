@@ -7,7 +7,9 @@ import shlex
 from collections.abc import Sequence
 from datetime import date
 from importlib.metadata import version
+from math import log
 from pathlib import Path
+from statistics import linear_regression
 
 import torch
 
@@ -58,6 +60,13 @@ def at_least(value: float, target: float, form: str = "{:.2f}") -> str:
 def verdict(side: str, target: float, missing: float, form: str) -> str:
     met = "met" if missing <= 0 else f"missed by {form.format(missing)}"
     return f"{side} {form.format(target)}: {met}"
+
+
+def exponent(lengths: Sequence[int], amounts: Sequence[float]) -> float | None:
+    """The slope of log(amount) over log(length); None of one length, and of what is not there at all."""
+    if len(lengths) < 2 or min(amounts) <= 0:
+        return None
+    return linear_regression(list(map(log, lengths)), list(map(log, amounts))).slope
 
 
 def processor() -> str:

@@ -82,40 +82,32 @@ def open_subject(setting: Setting) -> Subject:
     torch.set_num_threads(setting.threads)
     transformers.utils.logging.disable_progress_bar()  # progress is ours to tell
     if setting.model in SHAPES:
-        return random_llama(SHAPES[setting.model](), setting)
+        rope = {"rope_type": "default", "rope_theta": 500000.0}
+        config = LlamaConfig(**SHAPES[setting.model], max_position_embeddings=131072, rope_parameters=rope)
+        return random_llama(config, setting)
     model = load(setting.model, files.cache_home(), dtype=setting.dtype, device=setting.device)
     never_stops(model.network)
     return Subject(model.name, model.network, model.sentence_ends, model.tokenizer, statistics=model.statistics)
 
 
-def llama_8b() -> Any:
-    return LlamaConfig(
-        vocab_size=128256,
-        hidden_size=4096,
-        intermediate_size=14336,
-        num_hidden_layers=32,
-        num_attention_heads=32,
-        num_key_value_heads=8,
-        max_position_embeddings=131072,
-        rope_parameters={"rope_type": "default", "rope_theta": 500000.0},
-    )
-
-
-def llama_tiny() -> Any:
-    """As many layers as policies that read bands of them need."""
-    return LlamaConfig(
-        vocab_size=512,
-        hidden_size=64,
-        intermediate_size=96,
-        num_hidden_layers=4,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        max_position_embeddings=131072,
-        rope_parameters={"rope_type": "default", "rope_theta": 500000.0},
-    )
-
-
-SHAPES = {RANDOM: llama_8b, TINY: llama_tiny}
+SHAPES = {
+    RANDOM: {
+        "vocab_size": 128256,
+        "hidden_size": 4096,
+        "intermediate_size": 14336,
+        "num_hidden_layers": 32,
+        "num_attention_heads": 32,
+        "num_key_value_heads": 8,
+    },
+    TINY: {
+        "vocab_size": 512,
+        "hidden_size": 64,
+        "intermediate_size": 96,
+        "num_hidden_layers": 4,  # as many as policies that read bands of them need
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+    },
+}
 
 
 def random_llama(config: Any, setting: Setting) -> Subject:
@@ -133,9 +125,7 @@ def never_stops(network: Any) -> None:
 
 
 def prompt(subject: Subject, length: int) -> Prompt:
-    """A needle prompt of at most `length` tokens, whose question is the query; random tokens without a
-    tokenizer.
-    """
+    """A needle prompt of at most `length` tokens, whose question is the query; random tokens without a tokenizer."""
     if subject.tokenizer is None:
         ids = random_ids(subject, length)
         return Prompt(ids[:-QUERY], ids[-QUERY:])
@@ -173,9 +163,7 @@ def outcomes(ran: Run, lanes: Sequence[Lane]) -> list[Outcome]:
 
 
 def needs_by_policy(subject: Subject) -> dict[str, frozenset[MeasuredSignal]]:
-    """What each policy of the catalogue measures; those that need statistics which the model lacks are left
-    out.
-    """
+    """What each policy of the catalogue measures; those that need statistics which the model lacks are left out."""
     found = {}
     for name in policies.names():
         policy = policies.get(name)

@@ -118,9 +118,8 @@ def protocol() -> str:
         "A protocol is one file, `registrations/<name>/protocol.toml`. It is read strictly: a field that is "
         "not declared here, a number outside its range and a name that nothing has are refused in one line. "
         "Numbers with a point are decimals, and are locked as they were written.",
-        "[`protocol.schema.json`](protocol.schema.json) is its JSON Schema. An editor that knows TOML and "
-        "JSON Schema completes from it, where the first line of the file is `#:schema` and the path or the "
-        "address of the schema.",
+        "[`protocol.schema.json`](protocol.schema.json) is its JSON Schema. An editor that knows TOML and JSON Schema "
+        "completes from it, where the first line of the file is `#:schema` and the path or the address of the schema.",
         "## A whole protocol",
         "This is [`protocol.example.toml`](protocol.example.toml).",
         f"```toml\n{example}```",

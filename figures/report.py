@@ -17,10 +17,10 @@ from pathlib import Path
 
 from markupsafe import Markup
 
+from analysis.judgement import untrusted_files
 from analysis.judgement.untrusted_files import RecordError
 from figures import study
 from figures.drawing import formatting, page
-from figures.drawing.page import NoVerdict
 from figures.report_page import (
     discordant_answers,
     forest_rows,
@@ -63,8 +63,7 @@ MAX_ANSWERS = 200  # approximate number of gained and lost answers over all cont
 def report(folder: Path, *, witness: str = formatting.WITNESS, to: Path | None = None) -> Path:
     """Write FOLDER/report.html, and the drawings in it to FOLDER/figures.
 
-    to: a folder to write both to instead of FOLDER. witness: the external witness of the study, as for
-    `page.judged`.
+    to: a folder to write both to instead of FOLDER. witness: the external witness of the study, as for `page.judged`.
     Raises NoVerdict and `analysis.judgement.untrusted_files.RecordError`; no report is written then.
     """
     folder = Path(folder)
@@ -93,16 +92,9 @@ def index(folder: Path) -> Path:
 
 
 def _read_sections(folder: Path, witness: str) -> tuple[JudgedStudy, dict[str, Markup]]:
-    try:
+    with untrusted_files.refuse_wrong_shape(folder):
         files = judged_study.read_judged_study(folder, witness)
         return files, _render_sections(files)
-    except (NoVerdict, RecordError):
-        raise
-    except (KeyError, TypeError, AttributeError, IndexError, ValueError) as problem:
-        raise RecordError(
-            f"{folder}: a file is not of the documented format ({type(problem).__name__}: {problem}); "
-            f"run: kv-prereg audit {folder}"
-        ) from None
 
 
 def _render_sections(files: JudgedStudy) -> dict[str, Markup]:

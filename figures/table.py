@@ -55,7 +55,8 @@ def summarize(judged: Mapping[str, Any], witness: str = formatting.WITNESS) -> S
     has_one_subject = len({entry["subject"] for entry in judged["contrasts"]}) == 1
     heads = [head if has_one_subject or head != "against" else "arms" for head in CONTRAST_HEADINGS]
     heads = [formatting.interval_heading(judged["contrasts"]) if head == "95 % interval" else head for head in heads]
-    rows, charges = [_contrast_cells(entry, has_one_subject) for entry in judged["contrasts"]], _charge_cells(judged)
+    rows = [_contrast_cells(entry, has_one_subject) for entry in judged["contrasts"]]
+    charges = list(map(formatting.memory_charge, judged["contrasts"]))
     if formatting.memory_basis(judged["contrasts"]) != "slots":  # bytes decide, and slots are printed too
         heads[-2:] = ["bytes", "slots", ""]
         rows = [(*row[:-1], _slot_ratio(entry), row[-1]) for row, entry in zip(rows, judged["contrasts"], strict=True)]
@@ -111,10 +112,6 @@ def _slot_ratio(contrast: Mapping[str, Any]) -> str:
     """Format the ratio of mean slots."""
     ratio = (contrast.get("memory") or {"ratios": {}})["ratios"].get("slots")
     return "" if ratio is None else f"{float(ratio):.3f}"
-
-
-def _charge_cells(judged: Mapping[str, Any]) -> list[str]:
-    return [formatting.memory_charge(contrast) for contrast in judged["contrasts"]]
 
 
 def _arm_cells(judged: Mapping[str, Any], arm: Mapping[str, Any]) -> tuple[str, ...]:

@@ -1,5 +1,4 @@
-"""Audits published claims from printed numbers: pure checks, a strict format, a level and a verdict for each
-claim.
+"""Audits published claims from printed numbers: pure checks, a strict format, a level and a verdict for each claim.
 
     kv-prereg claims analysis/published/*.toml
 

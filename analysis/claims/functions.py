@@ -6,10 +6,9 @@ from fractions import Fraction
 from types import MappingProxyType
 from typing import Any
 
-from analysis.claims import family_tests, printed_p, proportions, quantity
-from analysis.claims.granularity import counts
+from analysis.claims import printed_tests, quantity
 from analysis.claims.quantity import Answer, ImpossibleCell, Quantity, computed
-from analysis.claims.rounding import Range
+from analysis.claims.rounding import Range, counts
 from analysis.rules import branch
 from analysis.selection import choose
 from analysis.stats import interval
@@ -81,7 +80,7 @@ def _paired(first: Quantity, second: Quantity) -> Quantity:
     (first_right, first_total), (second_right, second_total) = _exact_counts(first, second)
     if first_total != second_total or not (first.paired and second.paired):
         raise ValueError(f"{first.text} and {second.text}: McNemar's test needs one answer to each same problem")
-    p = proportions.paired_bounds(first_right, second_right, first_total)
+    p = printed_tests.paired_bounds(first_right, second_right, first_total)
     p_text = f"{float(p.low):.2g}" + (f" to {float(p.high):.2g}" if p.low < p.high else "")
     return computed(p.low, p.high, f"McNemar p ({first_right} and {second_right} of {first_total}) {p_text}")
 
@@ -96,7 +95,7 @@ def _corrected(p: Quantity, comparisons: Quantity) -> Quantity:
 
 def _unpaired(first: Quantity, second: Quantity) -> Quantity:
     (first_right, first_total), (second_right, second_total) = _exact_counts(first, second)
-    p = proportions.boschloo(first_right, first_total, second_right, second_total)
+    p = printed_tests.boschloo(first_right, first_total, second_right, second_total)
     return computed(p, name=f"Boschloo p ({first_right} of {first_total}, {second_right} of {second_total}) {p:.2g}")
 
 
@@ -107,32 +106,32 @@ def _gap(first: Quantity, second: Quantity) -> Quantity:
 
 
 def _correlated(correlation: Quantity, observations: Quantity) -> Quantity:
-    p = printed_p.correlation_p(float(correlation.middle), int(observations.middle))
+    p = printed_tests.correlation_p(float(correlation.middle), int(observations.middle))
     return computed(p, name=f"p of correlation {correlation.text}, n {observations.text}: {p:.2g}")
 
 
 def _apart(first: Quantity, observations: Quantity, second: Quantity, others: Quantity) -> Quantity:
     numbers = float(first.middle), int(observations.middle), float(second.middle), int(others.middle)
-    p = printed_p.correlations_differ_p(*numbers)
+    p = printed_tests.correlations_differ_p(*numbers)
     description = f"{first.text} (n {observations.text}) and {second.text} (n {others.text})"
     return computed(p, name=f"p that correlations {description} are equal: {p:.2g}")
 
 
 def _agree(effect: Quantity, low: Quantity, high: Quantity, p: Quantity) -> Answer:
-    agreement = printed_p.check_agreement(effect.printed, low.printed, high.printed, p.printed)
+    agreement = printed_tests.check_agreement(effect.printed, low.printed, high.printed, p.printed)
     implied = f"{effect.text} [{low.text}, {high.text}] gives p {agreement.low:.2g} to {agreement.high:.2g}"
     return Answer(agreement.decision and agreement.size, (f"{implied}; printed {p.text}",))
 
 
 def _passing(method: str, family: list[Quantity]) -> Quantity:
     low, high = [float(p.counted.low) for p in family], [float(p.counted.high) for p in family]
-    fewest, most = family_tests.count_passing(high, method), family_tests.count_passing(low, method)
+    fewest, most = printed_tests.count_passing(high, method), printed_tests.count_passing(low, method)
     return computed(fewest, most, f"{computed(fewest, most).text} of {len(family)} pass {method}")
 
 
 def _lucky(candidates: Quantity, first: Quantity, second: Quantity) -> Quantity:
     (first_right, first_total), (second_right, second_total) = _exact_counts(first, second)
-    chance = family_tests.chance_of_best(int(candidates.middle), first_right, first_total, second_right / second_total)
+    chance = printed_tests.chance_of_best(int(candidates.middle), first_right, first_total, second_right / second_total)
     description = f"the best of {candidates.text} no better than {second.text} reaches {first.text}"
     return computed(chance, name=f"chance {chance:.2g} that {description}")
 
@@ -148,9 +147,7 @@ def _answerable(value: Quantity, answers: Quantity) -> Answer:
 
 
 def _halving(start: Quantity, rate: Callable[[Quantity], Quantity]) -> Quantity:
-    """Count the steps until a value that shrinks by its own rate is halved, by a loop over the printed
-    digits.
-    """
+    """Count the steps until a value that shrinks by its own rate is halved, by a loop over the printed digits."""
     value = first = float(start.middle)
     for step in range(STEPS):
         if value <= first / 2:

@@ -7,10 +7,9 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
-from analysis.claims.granularity import counts
 from analysis.claims.levels import Level
 from analysis.claims.quantity import Quantity
-from analysis.claims.rounding import Range, rounding_range
+from analysis.claims.rounding import Range, counts, rounding_range
 from protocol.formats.suggestions import explain_os_error, suggest
 
 KINDS = ("answers", "differences", "scores", "counts", "measures")
@@ -25,12 +24,11 @@ class ClaimError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """The printed cells of one kind. answers: means of right-or-wrong answers; differences: of two such
-    means; scores: means of anything in [0, 1]; counts: exact counts and settings; measures: seconds, bytes,
-    ratios.
+    """The printed cells of one kind. answers: means of right-or-wrong answers; differences: of two such means; scores:
+    means of anything in [0, 1]; counts: exact counts and settings; measures: seconds, bytes, ratios.
 
-    values: the text of each cell. n: problems of each cell, None if unknown or without a meaning. draws:
-    answers to each problem, None if unknown.
+    values: the text of each cell. n: problems of each cell, None if unknown or without a meaning. draws: answers to
+    each problem, None if unknown.
     """
 
     id: str
@@ -57,9 +55,8 @@ class Table:
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """A sentence of the paper. holds: its checkable form. carried: the test or interval that says whether the
-    numbers support it at this n, "" if nothing is inferred beyond them. cannot: why no table decides it, or
-    "".
+    """A sentence of the paper. holds: its checkable form. carried: the test or interval that says whether the numbers
+    support it at this n, "" if nothing is inferred beyond them. cannot: why no table decides it, or "".
     """
 
     id: str
@@ -96,9 +93,7 @@ class Paper:
     claims: tuple[Claim, ...]
 
     def cell(self, table: str, name: str) -> Quantity | str | None:
-        """Return a printed cell, None if there is none. Raises ClaimError for a table that the file does not
-        have.
-        """
+        """Return a printed cell, None if there is none. Raises ClaimError for a table that the file does not have."""
         if table not in self.tables:
             raise ClaimError(f"the file has no table {table!r}")
         source = self.tables[table]

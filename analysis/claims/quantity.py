@@ -1,6 +1,4 @@
-"""Arithmetic and comparison of numbers that are known only as printed; rounding may leave an answer
-undecided.
-"""
+"""Arithmetic and comparison of numbers that are known only as printed; rounding may leave an answer undecided."""
 
 from __future__ import annotations
 
@@ -21,14 +19,13 @@ class ImpossibleCell(ValueError):
 class Quantity:
     """A number and two ranges for it.
 
-    `counted` is the narrower range: if n and the draws are known, a share of answers is a count, often a
-    single one. Order is decided on `counted`; equality on `printed`, since authors also compute with rounded
-    numbers.
+    `counted` is the narrower range: if n and the draws are known, a share of answers is a count, often a single one.
+    Order is decided on `counted`; equality on `printed`, since authors also compute with rounded numbers.
 
-    name: as printed, or a description; empty for a computed result, which is printed as its range. answers:
-    (right, of) if exactly one count gives the printed number. paired: the problems were answered once each,
-    so that McNemar's test applies. impossible: the sentence that no count gives the printed number, if none does.
-    scale: 100 for percent and pp, else 1. level: of the numbers that it was computed from.
+    name: as printed, or a description; empty for a computed result, which is printed as its range. answers: (right, of)
+    if exactly one count gives the printed number. paired: the problems were answered once each, so that McNemar's test
+    applies. impossible: the sentence that no count gives the printed number, if none does. scale: 100 for percent and
+    pp, else 1. level: of the numbers that it was computed from.
     """
 
     printed: Range

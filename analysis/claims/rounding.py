@@ -1,5 +1,9 @@
-"""The range of a printed decimal: the closed range of exact values that round to it."""
+"""The closed range of exact values that round to a printed decimal, and whether a mean in it can come from n answers.
 
+The second test is GRIM (Brown & Heathers 2017), for k draws a problem.
+"""
+
+import math
 import re
 from fractions import Fraction
 from typing import NamedTuple
@@ -29,3 +33,21 @@ def rounding_range(text: str) -> Range:
         raise ValueError(f"{text!r} is not a printed decimal; write it as in the paper, such as 0.750 or +4.79")
     half = Fraction(1, 2 * 10 ** len(number[2] or ""))
     return Range(Fraction(text) - half, Fraction(text) + half)
+
+
+def counts(mean: Range, answers: int) -> range:
+    """Return the counts of correct `answers` whose mean lies in `mean`; negative ones for a difference."""
+    if answers < 1:
+        raise ValueError(f"answers: {answers} have no mean; give at least one")
+    return range(math.ceil(mean.low * answers), math.floor(mean.high * answers) + 1)
+
+
+def chance(unit: Fraction, answers: int) -> Fraction:
+    """Return the share of the multiples of `unit` in [0, 1] that some count rounds to."""
+    if unit == 0:
+        return Fraction(1)
+    steps = math.floor(1 / unit)
+    half = unit / 2
+    rounded = (Range(i * unit - half, i * unit + half) for i in range(steps + 1))
+    possible = sum(bool(counts(interval, answers)) for interval in rounded)
+    return Fraction(possible, steps + 1)

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple
 
-from analysis.claims import granularity
+from analysis.claims import rounding
 from analysis.claims.expression import ExpressionError, decide
 from analysis.claims.levels import Level
 from analysis.claims.paper_file import UNITS, Claim, ClaimError, Paper, Table
@@ -37,9 +37,8 @@ SENTENCES = {
 
 
 class Finding(NamedTuple):
-    """The verdict on one claim. level: "transcribed", "arithmetic", "inference", or "none" if no printed
-    number decides it. verdict: one of VERDICTS or UNCHECKED. numbers: the comparisons that decide. because:
-    one sentence.
+    """The verdict on one claim. level: "transcribed", "arithmetic", "inference", or "none" if no printed number decides
+    it. verdict: one of VERDICTS or UNCHECKED. numbers: the comparisons that decide. because: one sentence.
     """
 
     claim: Claim
@@ -123,7 +122,7 @@ def _judge_table(table: Table) -> TableFinding:
     ends = {name: _share_range(table, name) for name in names}
     if table.draws is None:
         return TableFinding(table, (), _describe_unknown_draws(table, ends))
-    impossible = tuple(name for name in names if not granularity.counts(ends[name], (table.n[name] or 1) * table.draws))
+    impossible = tuple(name for name in names if not rounding.counts(ends[name], (table.n[name] or 1) * table.draws))
     return TableFinding(table, impossible, _describe_known_draws(table, ends, impossible))
 
 
@@ -137,7 +136,7 @@ def _describe_known_draws(table: Table, ends: dict[str, Range], impossible: tupl
     noun = "differences" if table.kind == "differences" else "means"
     draws = table.draws or 1
     kinds = {(ends[name].high - ends[name].low, (table.n[name] or 1) * draws) for name in ends}
-    chance = max(float(granularity.chance(unit, answers)) for unit, answers in kinds)
+    chance = max(float(rounding.chance(unit, answers)) for unit, answers in kinds)
     text = f"{len(ends) - len(impossible)} of {len(ends)} values are possible {noun}."
     for n in sorted({table.n[name] or 1 for name in impossible}):
         names = [name for name in impossible if table.n[name] == n]
@@ -162,5 +161,5 @@ def _possible_draws(ends: dict[str, Range], table: Table) -> list[int]:
     return [
         draws
         for draws in range(1, MAX_DRAWS + 1)
-        if all(granularity.counts(mean, (table.n[name] or 1) * draws) for name, mean in ends.items())
+        if all(rounding.counts(mean, (table.n[name] or 1) * draws) for name, mean in ends.items())
     ]

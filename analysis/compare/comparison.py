@@ -1,6 +1,4 @@
-"""A comparison of result files as a value: its contrasts, its arms, and the label that nothing was
-registered.
-"""
+"""A comparison of result files as a value: its contrasts, its arms, and the label that nothing was registered."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple

@@ -28,13 +28,12 @@ LEAST_RESAMPLED = 40
 class Contrast(NamedTuple):
     """The subject minus one comparator in one task, in points (-1 to 1).
 
-    low, high: the nominal 95 % interval. low_simultaneous, high_simultaneous: at the Bonferroni level, or of
-    max-t. p_holm, p_max_t: adjusted for all contrasts. detectable: the true difference that this number of
-    problems with this spread finds with a power of 80 % at the Bonferroni level, above 1 if there is none;
-    NaN without any spread. clusters: how many are resampled instead of problems, effective_clusters: how many
-    of one size have the same weight; None without any. left_out: problems that are not paired; low_bound,
-    high_bound: of the difference with them, whatever is missing. gains, losses: problems and seeds in which the subject
-    has a higher, a lower score.
+    low, high: the nominal 95 % interval. low_simultaneous, high_simultaneous: at the Bonferroni level, or of max-t.
+    p_holm, p_max_t: adjusted for all contrasts. detectable: the true difference that this number of problems with this
+    spread finds with a power of 80 % at the Bonferroni level, above 1 if there is none; NaN without any spread.
+    clusters: how many are resampled instead of problems, effective_clusters: how many of one size have the same weight;
+    None without any. left_out: problems that are not paired; low_bound, high_bound: of the difference with them,
+    whatever is missing. gains, losses: problems and seeds in which the subject has a higher, a lower score.
     """
 
     task: str
@@ -179,9 +178,7 @@ def _difference(pair: Pair) -> NDArray[np.float64]:
 
 
 def _compare_family(pairs: Sequence[Pair], alpha: float, draws: int, seed: int) -> list[Comparison]:
-    """Compare all pairs by max-t: pairs of the same problems are flipped together, others count as
-    independent.
-    """
+    """Compare all pairs by max-t: pairs of the same problems are flipped together, others count as independent."""
     groups: dict[tuple[object, ...], list[int]] = {}
     for index, pair in enumerate(pairs):
         groups.setdefault((pair.task, pair.problems, pair.clusters), []).append(index)

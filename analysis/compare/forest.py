@@ -45,9 +45,7 @@ def draw_ranks(comparison: Comparison) -> Figure:
 
 
 def draw_forest(comparison: Comparison) -> Figure:
-    """Draw one line for each contrast, the first on top. Thick: the 95 % interval. Thin: the simultaneous
-    one.
-    """
+    """Draw one line for each contrast, the first on top. Thick: the 95 % interval. Thin: the simultaneous one."""
     rows = comparison.contrast_list
     labels = [
         _shorten(f"{contrast.task}  {contrast.subject} \N{MINUS SIGN} {contrast.against}".strip()) for contrast in rows

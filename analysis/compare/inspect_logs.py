@@ -1,6 +1,4 @@
-"""Reads logs of inspect_ai: a JSON document, or a zip file of its header and one document for each sample
-(.eval).
-"""
+"""Reads logs of inspect_ai: a JSON document, or a zip file of its header and one document for each sample (.eval)."""
 
 import math
 from collections import Counter
@@ -107,9 +105,7 @@ def _to_answer(task: str, where: str, sample: Mapping[str, Any], metric: str, op
 
 
 def _sample_scores(sample: Mapping[str, Any], where: str) -> dict[str, Any]:
-    """Return values by scorer, and by scorer/key if it gives several; none for a sample that ended in an
-    error.
-    """
+    """Return values by scorer, and by scorer/key if it gives several; none for a sample that ended in an error."""
     if sample.get("error") is not None:
         return {}
     scores: dict[str, Any] = {}

@@ -73,9 +73,7 @@ def read_predictions(
     read_sibling: Callable[[str], bytes | None],
     options: ReadOptions,
 ) -> ResultFile:
-    """Read the rows after the header. read_sibling: returns the bytes of a file in the same folder, None
-    without one.
-    """
+    """Read the rows after the header. read_sibling: returns the bytes of a file in the same folder, if any."""
     config = read_sibling("config.yaml")
     settings = untrusted_files.decode_text(config, f"{path.parent}: config.yaml") if config else ""
     dataset = match[1] if (match := _DATASET.search(settings)) else "ruler"

@@ -2,7 +2,6 @@
 
 import math
 from pathlib import Path
-from typing import Any
 
 from analysis.compare.scored_answers import ResultFile, ScoredAnswer
 from analysis.judgement import contrasts
@@ -40,16 +39,9 @@ def study_rows(folder: Path) -> ResultFile:
             task_name = f"{task} {model} budget {listed_budget}" if has_several else task
             score = math.nan if correct is None else float(correct)
             where = f"{folder}: {arm} {problem}"
-            answers.append(
-                ScoredAnswer(
-                    arm, task_name, problem, str(seed), score, label, _question(task, problem + unit), None, where
-                )
-            )
+            question = ((KIND, f"{task} {problem}{unit}"),)
+            answers.append(ScoredAnswer(arm, task_name, problem, str(seed), score, label, question, None, where))
     notes = [f"{folder}: its own verdict is the registered one; this is another look at the same lanes"]
     notes += [f"{folder}: scores are not of answers: arms are compared{unit}"] if unit else []
     notes += [f"{folder}: {left_out} lanes of excluded problems are left out"] if left_out else []
     return ResultFile(KIND, answers, tuple(notes), content["decision"]["subject"])
-
-
-def _question(task: str, problem: str) -> Any:
-    return ((KIND, f"{task} {problem}"),)

@@ -19,13 +19,11 @@ class ResultError(RecordError):
 
 
 class ScoredAnswer(NamedTuple):
-    """A scored answer. arm: "" if the file is one arm. score: in [0, 1]; NaN if the file says that there is
-    none.
+    """A scored answer. arm: "" if the file is one arm. score: in [0, 1]; NaN if the file says that there is none.
 
-    question: (what was digested, digest) of each part of the file that identifies the question; parts that both
-    rows have must be equal. prompt: the same of the prompt; None if the file does not contain it. where: file and
-    line. measure: what the score measures, by kind, as far as the file says; two arms are compared only under
-    one.
+    question: (what was digested, digest) of each part of the file that identifies the question; parts that both rows
+    have must be equal. prompt: the same of the prompt; None if the file does not contain it. where: file and line.
+    measure: what the score measures, by kind, as far as the file says; two arms are compared only under one.
     """
 
     arm: str
@@ -104,9 +102,7 @@ def choose_name(name: str | None, names: Iterable[str], option: str, where: str)
 
 
 def read_cluster(record: Mapping[str, Any], path: str, where: str) -> str:
-    """Return the text of a field, or of a nested field if the path has dots. Raises ResultError, with the
-    names.
-    """
+    """Return the text of a field, or of a nested field if the path has dots. Raises ResultError, with the names."""
     value: Any = record
     if path in record:
         return _cluster_label(record[path], path, where)

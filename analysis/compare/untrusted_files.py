@@ -19,9 +19,7 @@ _HEADER_BYTES = 30  # bytes of a local header before the name
 
 
 def read_bytes(path: Path) -> bytes:
-    """Read a file. Raises ResultError for a link, a pipe, a device, and more than an eighth of this machine's
-    memory.
-    """
+    """Read a file. Raises ResultError for a link, a pipe, a device, and more than an eighth of the memory."""
     if path.is_symlink():
         raise ResultError(f"{path}: is a link; name the file itself")
     try:
@@ -80,8 +78,7 @@ def zip_members(archive: bytes, where: str, is_wanted: Callable[[str], bool]) ->
 def _read_zstd(archive: bytes, entry: zipfile.ZipInfo, limit: int, location: str) -> bytes:
     """Read a member that the standard library cannot read before Python 3.14.
 
-    Its bytes begin after its local header, whose two last fields are the lengths of its name and of its extra
-    field.
+    Its bytes begin after its local header, whose two last fields are the lengths of its name and of its extra field.
     """
     try:
         import zstandard

@@ -5,7 +5,8 @@ tasks without levels have no row. Everything here is exploratory: a level has a 
 intervals are of one contrast at one level, and no level was registered as a question.
 """
 
-from collections.abc import Mapping, Sequence
+import itertools
+from collections.abc import Iterable, Mapping
 from decimal import Decimal, InvalidOperation
 from typing import Any
 
@@ -53,7 +54,7 @@ def read_levels(item: Mapping[str, Any]) -> Mapping[str, str]:
     return {problem: str(int(part[1])) for problem, part in parts.items() if part[0] == "chain"}
 
 
-def order_levels(levels: Any) -> list[str]:
+def order_levels(levels: Iterable[str]) -> list[str]:
     """Return the distinct levels: ascending if all are numbers, else in the given order."""
     unique = list(dict.fromkeys(levels))
     try:
@@ -65,7 +66,7 @@ def order_levels(levels: Any) -> list[str]:
 def _level_row(pairing: Pairing, level: str, levels: Mapping[str, str]) -> dict[str, Any]:
     in_level = np.array([levels[problem] == level for problem in pairing.problems])
     subject_scores, comparator_scores = pairing.subject_correct[in_level], pairing.comparator_correct[in_level]
-    clusters = _select_clusters(pairing.clusters, in_level)
+    clusters = None if pairing.clusters is None else list(itertools.compress(pairing.clusters, in_level))
     row: dict[str, Any] = {
         **dict(zip(("model", "task", "budget", "subject", "against"), pairing[:5], strict=True)),
         "level": level,
@@ -82,11 +83,3 @@ def _level_row(pairing: Pairing, level: str, levels: Mapping[str, str]) -> dict[
         method, subject_scores - comparator_scores, clusters, [LEVEL], draws=DRAWS, rng=np.random.default_rng
     )
     return row | {"difference": comparison.mean, "low": comparison.low, "high": comparison.high}
-
-
-def _select_clusters(clusters: Sequence[str] | None, in_level: Any) -> list[str] | None:
-    return (
-        None
-        if clusters is None
-        else [cluster for cluster, is_selected in zip(clusters, in_level, strict=True) if is_selected]
-    )

@@ -1,10 +1,10 @@
 """A grid of arms that differ in two settings alone: the setting of each axis, and the arm in each cell."""
 
 import itertools
-from collections.abc import Iterable, Mapping, Sequence
-from decimal import Decimal, InvalidOperation
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+from analysis.exploratory.level_contrasts import order_levels
 from protocol.formats.refusals import Refusal
 
 Settings = Mapping[str, str]  # of a policy: the value of each path, as in locks
@@ -15,9 +15,8 @@ class NoGrid(Refusal, ValueError):
 
 
 class Grid(NamedTuple):
-    """rows, columns: paths of the settings. down, across: their values, numbers ascending and others as
-    registered. arms: by a value of each, the first of two with the same settings. other_arms: the arms
-    outside the grid.
+    """rows, columns: paths of the settings. down, across: their values, numbers ascending and others as registered.
+    arms: by a value of each, the first of two with the same settings. other_arms: the arms outside the grid.
     """
 
     rows: str
@@ -61,7 +60,7 @@ def build_grid(settings_of: Mapping[str, Settings], rows: str | None = None, col
 def _lay_out(settings_of: Mapping[str, Settings], group: Sequence[str], rows: str | None, columns: str | None) -> Grid:
     """Lay out the arms of a group in which two settings vary, even if a pair of values has no arm."""
     values = {
-        path: _sort_values(settings_of[arm][path] for arm in group) for path in _varying_paths(settings_of, group)
+        path: order_levels(settings_of[arm][path] for arm in group) for path in _varying_paths(settings_of, group)
     }
     fewest, most = sorted(values, key=lambda path: len(values[path]))
     down = rows or (most if columns == fewest else fewest)
@@ -84,14 +83,6 @@ def _group_arms(settings_of: Mapping[str, Settings]) -> list[list[str]]:
 
 def _varying_paths(settings_of: Mapping[str, Settings], group: Sequence[str]) -> list[str]:
     return [path for path in settings_of[group[0]] if len({settings_of[arm][path] for arm in group}) > 1]
-
-
-def _sort_values(raw_values: Iterable[str]) -> list[str]:
-    values = list(dict.fromkeys(raw_values))
-    try:
-        return sorted(values, key=Decimal)
-    except InvalidOperation:
-        return values
 
 
 def _refusal_text(settings_of: Mapping[str, Settings], groups: Sequence[Sequence[str]], form: str) -> str:

@@ -1,5 +1,4 @@
-"""Table 1 of "Minimal-Intervention KV Retention via Set-Conditioned Diversity", quoted, with symbols spelled
-out.
+"""Table 1 of "Minimal-Intervention KV Retention via Set-Conditioned Diversity", quoted, with symbols spelled out.
 
 By Sun, Harn, He and Qin, arXiv:2605.14292. None of it is a result of this project.
 """

@@ -1,7 +1,6 @@
 """The results of policies in registrations, read from locks, ledgers and verdicts; nothing is judged again."""
 
 import hashlib
-import json
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
@@ -9,7 +8,7 @@ from typing import Any, NamedTuple, TypeAlias
 from analysis.hypotheses.policy_hypotheses import HYPOTHESES
 from analysis.judgement import untrusted_files
 from analysis.judgement.arm_text import describe_arm, policy_name
-from analysis.judgement.study_files import read_document
+from analysis.judgement.study_files import read_document, read_ledger
 from analysis.judgement.untrusted_files import RecordError
 from analysis.rules import RULES, full_cache_gate, verdict_line
 from analysis.rules.sentences import uninformative_rows
@@ -129,17 +128,12 @@ def read_records(folder: Path) -> list[PolicyRecord]:
 
     Raises RecordError for files that do not follow the documented format.
     """
-    try:
+    with untrusted_files.refuse_wrong_shape(folder):
         untrusted_files.refuse_special_files(folder)
         _, lock = read_document(folder / "lock.json")
         judged = _read_judgement(folder)
         study = _read_study(folder, lock, judged)
         return list(_policy_records(lock, study, judged, _development_differences(folder)))
-    except (KeyError, TypeError, AttributeError, IndexError) as problem:
-        raise RecordError(
-            f"{folder}: a file is not of the documented format ({type(problem).__name__}: {problem}); "
-            f"run: kv-prereg audit {folder}"
-        ) from None
 
 
 def select_compared(records: Iterable[PolicyRecord]) -> list[PolicyRecord]:
@@ -152,9 +146,7 @@ def _read_judgement(folder: Path) -> dict[str, Any] | None:
         return None
     _, verdict = read_document(folder / "verdict.json")
     digest = hashlib.sha256(untrusted_files.read_bytes(folder / "verdict.json")).hexdigest()
-    recorded = [
-        entry["body"]["sha256"] for entry in _read_ledger(folder / "ledger.jsonl") if entry["event"] == "verdict"
-    ]
+    recorded = [entry["body"]["sha256"] for entry in read_ledger(folder) if entry["event"] == "verdict"]
     if digest not in recorded:
         raise RecordError(
             f"{folder}: verdict.json is not the one that ledger.jsonl names; run: kv-prereg audit {folder}"
@@ -163,7 +155,7 @@ def _read_judgement(folder: Path) -> dict[str, Any] | None:
 
 
 def _read_study(folder: Path, lock: Mapping[str, Any], judged: Mapping[str, Any] | None) -> Study:
-    entries = _read_ledger(folder / "ledger.jsonl")
+    entries = read_ledger(folder)
     last = next((entry for entry in entries if entry["event"] == "verdict"), entries[-1])
     time, title = str(last["time"]), str(lock["protocol"]["content"]["title"])
     ended = ENDED.get(entries[-1]["event"])
@@ -182,15 +174,6 @@ def _read_study(folder: Path, lock: Mapping[str, Any], judged: Mapping[str, Any]
     return Study(folder.name, time[:10], title, verdict_text, decides, time, True, memory, parent)
 
 
-def _read_ledger(path: Path) -> list[dict[str, Any]]:
-    """Return the complete lines of a ledger, at least one."""
-    try:
-        lines = [dict(json.loads(line)) for line in untrusted_files.read_bytes(path).split(b"\n")[:-1]]
-        return [lines[0], *lines[1:]]
-    except (OSError, ValueError, TypeError, IndexError, RecursionError):
-        raise RecordError(f"{path}: is no ledger; run: kv-prereg audit {path.parent}") from None
-
-
 def _development_differences(folder: Path) -> dict[CellKey, float]:
     """Return subject minus baseline on development problems for a sweep; empty without one."""
     if not (folder / "selection.json").exists():
@@ -207,9 +190,7 @@ def _development_differences(folder: Path) -> dict[CellKey, float]:
 def _policy_records(
     lock: Mapping[str, Any], study: Study, judged: Mapping[str, Any] | None, development: Mapping[CellKey, float]
 ) -> Iterator[PolicyRecord]:
-    """Yield a record for each arm. The winner of a sweep is the subject, under the name that contrasts use
-    for it.
-    """
+    """Yield a record for each arm. The winner of a sweep is the subject, under the name that contrasts use for it."""
     content = lock["protocol"]["content"]
     arms, sweep = dict(content["arms"]), content.get("sweep")
     chosen = (judged or {}).get("selected")

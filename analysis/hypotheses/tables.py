@@ -38,12 +38,11 @@ EXPLANATIONS: Mapping[str, tuple[str, ...]] = MappingProxyType(
             "The rule is the paper's: a family is closed when every attempt in it has failed, since one "
             "failed attempt is not its family's failure. When an attempt has failed is ours, and stricter "
             "than the paper's “Killed”, which a gate that is not better gets, too.",
-            "An attempt failed in a registered study that decides (CONFIRMED or REFUTED, and its full cache "
-            "passed the gate), with two models or more and 200 problems or more in each contrast, where on "
-            "each model it is worse than what it starts from in some cell, and better in none, at matched "
-            "memory. It survived where it is better in some cell and worse in none. All else is undecided: a "
-            "screening, an uninformative or inconclusive study, a replication of another and a study of one "
-            "model close nothing.",
+            "An attempt failed in a registered study that decides (CONFIRMED or REFUTED, and its full cache passed the "
+            "gate), with two models or more and 200 problems or more in each contrast, where on each model it is worse "
+            "than what it starts from in some cell, and better in none, at matched memory. It survived where it is "
+            "better in some cell and worse in none. All else is undecided: a screening, an uninformative or "
+            "inconclusive study, a replication of another and a study of one model close nothing.",
             "What it starts from is its parent, the parent of that and so on, as far as all differ in the "
             "gate's own family alone: static_route and 1d differ in their scores, too. Nor does an arm tell "
             "of an attempt that ran with other settings, that kept the slots of what it starts from or, of a "
@@ -55,12 +54,11 @@ EXPLANATIONS: Mapping[str, tuple[str, ...]] = MappingProxyType(
             "The last column quotes Table 1 of the paper, and is nothing that was found here.",
         ),
         "registered": (
-            "A row for each policy that a registered contrast compares, by the time of the verdict as the "
-            "ledger has it. A cell is a contrast: a model, task, budget and comparator. Better and worse are "
-            "the policy's of the row, at the level that the rule corrects to, where memory (slots, bytes or, "
-            "with the state that a policy keeps, the total) matched or, against the full cache, was saved. "
-            "The verdict is the study's, which is about its subject. Files are read and not verified: "
-            "`kv-prereg audit` does that.",
+            "A row for each policy that a registered contrast compares, by the time of the verdict as the ledger has "
+            "it. A cell is a contrast: a model, task, budget and comparator. Better and worse are the policy's of the "
+            "row, at the level that the rule corrects to, where memory (slots, bytes or, with the state that a policy "
+            "keeps, the total) matched or, against the full cache, was saved. The verdict is the study's, which is "
+            "about its subject. Files are read and not verified: `kv-prereg audit` does that.",
         ),
     }
 )
@@ -102,7 +100,9 @@ def method_rows(names: Iterable[str], records: Sequence[PolicyRecord]) -> list[l
             continue
         row = HYPOTHESES[name]
         component = row.component or ("nothing" if row.parent else "")
-        rows.append([name, row.parent, component, row.hypothesis, ", ".join(_study_names(name, records)) or "none"])
+        compared = [each for each in select_compared(records) if each.policy == canonical_name(name)]
+        studies = ", ".join(dict.fromkeys(each.study.name for each in compared))
+        rows.append([name, row.parent, component, row.hypothesis, studies or "none"])
     return rows
 
 
@@ -151,9 +151,3 @@ def _count_text(comparisons: Iterable[Comparison], name: str) -> str:
 
 def _names_text(names: list[str]) -> str:
     return ", ".join(names) if len(names) <= MAX_NAMES else f"{len(names)} policies"
-
-
-def _study_names(name: str, records: Iterable[PolicyRecord]) -> list[str]:
-    return list(
-        dict.fromkeys(record.study.name for record in select_compared(records) if record.policy == canonical_name(name))
-    )

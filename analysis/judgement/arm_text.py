@@ -65,9 +65,7 @@ def extra_prompt_sentences(lock: Mapping[str, Any]) -> list[str]:
 
 
 def differing_prompt_sentences(lock: Mapping[str, Any], chosen: str | None = None) -> list[str]:
-    """Return a sentence for each two compared arms with different extra prompts: they differ in more than
-    their caches.
-    """
+    """Return a sentence for each two compared arms with other extra prompts: they differ in more than caches."""
     decision = lock["protocol"]["content"]["decision"]
     compared = [*arm_pairs(decision), *((decision["subject"], other) for other in decision.get("beside") or ())]
     sentences = []

@@ -97,17 +97,6 @@ def apply_missing_rule(study: Study) -> GradedStudy:
     return GradedStudy(study._replace(lanes=lanes), missing[not_run])
 
 
-def credit_comparators(study: Study) -> Study:
-    """Return the study in which ungraded lanes are correct for comparators and wrong for other arms: the
-    worst case for the subject.
-    """
-    missing = study.missing
-    is_ended = study.lanes.index.isin(missing.index[missing["state"] != NOT_RUN])
-    is_comparator = study.lanes["arm"].isin(study.lock["protocol"]["content"]["decision"]["against"])
-    correct = study.lanes["correct"].mask(is_ended & is_comparator, 1.0).mask(is_ended & ~is_comparator, 0.0)
-    return study._replace(lanes=study.lanes.assign(correct=correct))
-
-
 def pair_arms(study: Study, sides: Sequence[tuple[str, str]]) -> list[Pairing]:
     """Return all pairs of arms by models, tasks, budgets, arm pairs. A comparator that never evicts is the
     same at every budget. Raises RecordError for an arm that is not in the grid there.
@@ -190,9 +179,8 @@ def lane_memory(
 ) -> NDArray[np.float64]:
     """Return the registered memory of the lanes of an arm, [problem, seed]: means over the generation.
 
-    Bytes are those of the slots held, by the size of a slot in the lock, and not the room reserved for tokens
-    to come: a schedule reserves for its largest budget. Locks without sizes have slots of one size, so that
-    slots replace bytes.
+    Bytes are those of the slots held, by the size of a slot in the lock, and not the room reserved for tokens to come:
+    a schedule reserves for its largest budget. Locks without sizes have slots of one size, so that slots replace bytes.
     """
     counts = lock["protocol"]["content"]["decision"].get("memory", "slots")
     columns, size = MEMORY[counts], None

@@ -211,10 +211,9 @@ def small_sample(
 ) -> Diagnosis:
     """Detect how often 50 problems per task would give another sign, call or verdict.
 
-    Applies the registered method and rule to 2,000 random subsamples of 50 problems per task, without
-    replacement; the contrasts of a task share a subsample. judged: the contrasts judged on all problems, in
-    the order of `pairs`; memory is assumed to match as on all problems. For max-t, subsamples are tested by
-    sign flips with Bonferroni.
+    Applies the registered method and rule to 2,000 random subsamples of 50 problems per task, without replacement; the
+    contrasts of a task share a subsample. judged: the contrasts judged on all problems, in the order of `pairs`; memory
+    is assumed to match as on all problems. For max-t, subsamples are tested by sign flips with Bonferroni.
     """
     if not any(len(pair.subject_correct) > SUBSAMPLE_SIZE for pair in pairs):
         return Diagnosis(CANNOT_TELL, f"No contrast has more than {SUBSAMPLE_SIZE} problems.", [])

@@ -31,9 +31,7 @@ REPORTED_METHODS = ("bootstrap", "t", "sign-flip")  # methods whose p is always 
 
 
 class Estimate(NamedTuple):
-    """The estimates for one pairing. Every p tests a difference beyond what memory may explain: see
-    `memory_charge`.
-    """
+    """The estimates for one pairing. Every p tests a difference beyond what memory may explain: see `memory_charge`."""
 
     nominal: Comparison  # by the registered method, at 95 %
     uncharged: Comparison  # by the registered method, at the Bonferroni level or by max-t

@@ -10,14 +10,10 @@ FIELD = "full_use"  # field of a lock
 def describe_full_use(full_use: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> list[str]:
     """Return a sentence for each model and task of the field `full_use`; none if no budget depends on it."""
     return [
-        f"On {model}, {task}, the full cache held {float(Fraction(entry['mean'])):.1f} slots per KV head and "
-        f"layer at the end of an answer, mean of {_format_problems(len(entry['held']))}: "
+        f"On {model}, {task}, the full cache held {float(Fraction(entry['mean'])):.1f} slots per KV head and layer at "
+        f"the end of an answer, mean of {len(entry['held'])} development problem{'s' * (len(entry['held']) != 1)}: "
         + ", ".join(f"{budget} is {slots} slots" for budget, slots in entry["slots"].items())
         + "."
         for model, tasks in full_use.items()
         for task, entry in tasks.items()
     ]
-
-
-def _format_problems(count: int) -> str:
-    return f"{count} development problem" + ("" if count == 1 else "s")

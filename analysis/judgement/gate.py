@@ -13,11 +13,10 @@ from protocol.formats.vocabulary import FULL
 
 
 def judge_gate(study: Study) -> dict[str, Any] | None:
-    """Return the gate's part of a judgement: `passed`, and the numbers of every model and task; None without
-    a gate.
+    """Return the gate's part of a judgement: `passed`, and the numbers of every model and task; None without a gate.
 
-    A lane that was never run, failed or has no grade is not correct, whatever `decision.missing` says. The
-    gate fails without any lane. Raises RecordError for a grid without exactly one arm that never evicts.
+    A lane that was never run, failed or has no grade is not correct, whatever `decision.missing` says. The gate fails
+    without any lane. Raises RecordError for a grid without exactly one arm that never evicts.
     """
     content = study.lock["protocol"]["content"]
     if (gate := content.get("gate")) is None:

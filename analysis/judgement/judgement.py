@@ -157,7 +157,9 @@ def _rests_on_failures(study: Study, families: Sequence[FamilyComparison], rule_
     if judging == 1:
         if rule_verdict != CONFIRMED or study.missing.empty:
             return False
-        credited = contrasts.credit_comparators(study)
+        from analysis.judgement import missing_bounds
+
+        credited = missing_bounds.extreme_studies(study)[1]
         families = [compare_family(credited, arm_pairs(decision), float(decision["alpha"]))]
         if None in families[0].contrasts:
             return True

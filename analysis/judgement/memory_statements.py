@@ -117,7 +117,7 @@ def _unpriced(rows: Sequence[Mapping[str, Any]]) -> list[str]:
             "comparator was measured nowhere with as much, so that they are not matched: "
             f"{list_first(map(contrast_name, unbounded))}."
         ]
-    blind = [row for row in rows if row["matched"] and _lacks_slope(row["memory"]) and _excess(row) != 0]
+    blind = [row for row in rows if row["matched"] and row["memory"].get("slope", "") is None and _excess(row) != 0]
     if not blind:
         return []
     return [
@@ -125,10 +125,6 @@ def _unpriced(rows: Sequence[Mapping[str, Any]]) -> list[str]:
         "budget alone, without a full cache, so that the arm that held more cannot win: "
         f"{list_first(map(contrast_name, blind))}."
     ]
-
-
-def _lacks_slope(memory: Mapping[str, Any]) -> bool:
-    return "slope" in memory and memory["slope"] is None
 
 
 def _far_measurements(rows: Sequence[Mapping[str, Any]]) -> list[str]:

@@ -16,9 +16,8 @@ def describe_pairs(same_slots: Mapping[str, Any] | None, arms: Container[str] | 
         ", read by a random network" if any(runs.startswith(RANDOM) for runs in same_slots["on"].values()) else ""
     )
     return [
-        f"arms {first} and {second} kept the same slots ({float(pair['shared']):.1%} of those dropped are "
-        f"dropped by both) on {pair['problems']} development problems{network_note}: one experiment, two "
-        "contrasts"
+        f"arms {first} and {second} kept the same slots ({float(pair['shared']):.1%} of those dropped are dropped by "
+        f"both) on {pair['problems']} development problems{network_note}: one experiment, two contrasts"
         for pair in same_slots["pairs"]
         for first, second in [pair["arms"]]
         if arms is None or (first in arms and second in arms)

@@ -180,7 +180,11 @@ def _limitations(judged: Mapping[str, Any], lock: Mapping[str, Any]) -> list[str
     decision = lock["protocol"]["content"]["decision"]
     unmatched = [contrast_name(row) for row in contrasts if not row["matched"] and row["difference"] is not None]
     if is_against_full(decision):
-        sentences += _full_cache_limits(lock, unmatched, len(contrasts))
+        sentences += _unsaved_limits(lock, unmatched, len(contrasts))
+        sentences.append(
+            "Anything at equal memory: the comparator is the full cache, and no other policy at the memory of "
+            f"{decision['subject']} is in the rule."
+        )
         sentences += memory_statements.unsaved_memory(contrasts)
     elif measures_memory(decision):
         tolerance = strip_zeros(decision["cache_tolerance"])
@@ -229,15 +233,6 @@ def _unsaved_limits(lock: Mapping[str, Any], unsaved: Sequence[str], contrasts: 
     return [
         f"Anything about eviction in {len(unsaved)} of {contrasts} contrasts, where the full cache held "
         f"at most {100 * float(decision['cache_tolerance']):g} % more{reason} ({list_first(unsaved)})."
-    ]
-
-
-def _full_cache_limits(lock: Mapping[str, Any], unsaved: Sequence[str], contrasts: int) -> list[str]:
-    """Return limits where the full cache is the only comparator."""
-    return [
-        *_unsaved_limits(lock, unsaved, contrasts),
-        "Anything at equal memory: the comparator is the full cache, and no other policy at the memory of "
-        f"{lock['protocol']['content']['decision']['subject']} is in the rule.",
     ]
 
 

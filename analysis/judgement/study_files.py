@@ -1,9 +1,10 @@
 """The records of a study as a table, read only by their documented format (docs/records.md)."""
 
 import hashlib
+import json
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
@@ -35,17 +36,16 @@ LocatedRecords: TypeAlias = Iterable[tuple[str, Mapping[str, Any]]]  # location 
 class Study(NamedTuple):
     """A lock and one row for every registered lane.
 
-    lanes: columns LANE_COLUMNS; state ("ok", "failed", "excluded", or "not run" without a record); grade;
-    correct (1.0, 0.0, a score, or NaN for a lane without a grade); stop; tokens; mean_slots and peak_slots
-    per KV head and layer; mean_bytes; state_bytes; evictable_bytes: mean_bytes without the windows of sliding
-    layers, which are the same in every arm. Measurements are NaN unless the state is "ok". An excluded
-    problem is excluded in every lane of its model that has a record. disagrees: 1.0 or 0.0 if a second
-    grader graded the text too, NaN if none did or the first gave no grade; apart: the distance of two scores.
-    right: where an outcome is registered, what the answer of the full cache is worth, which agrees with itself (correct
-    is 1); else NaN. granted: mean over eviction steps of the slots per KV head and layer that the schedule allowed; NaN
-    without eviction steps and in older records. evicted: number of eviction steps that removed slots. reads: slots per
-    KV head and layer that a new token read; NaN where they are all that were held.
-    cluster: of the problem, the problem itself if its task has none; present if any task has clusters.
+    lanes: columns LANE_COLUMNS; state ("ok", "failed", "excluded", or "not run" without a record); grade; correct (1.0,
+    0.0, a score, or NaN for a lane without a grade); stop; tokens; mean_slots and peak_slots per KV head and layer;
+    mean_bytes; state_bytes; evictable_bytes: mean_bytes without the windows of sliding layers, which are the same in
+    every arm. Measurements are NaN unless the state is "ok". An excluded problem is excluded in every lane of its model
+    that has a record. disagrees: 1.0 or 0.0 if a second grader graded the text too, NaN if none did or the first gave
+    no grade; apart: the distance of two scores. right: where an outcome is registered, what the answer of the full
+    cache is worth, which agrees with itself (correct is 1); else NaN. granted: mean over eviction steps of the slots
+    per KV head and layer that the schedule allowed; NaN without eviction steps and in older records. evicted: number of
+    eviction steps that removed slots. reads: slots per KV head and layer that a new token read; NaN where they are all
+    that were held. cluster: of the problem, the problem itself if its task has none; present if any task has clusters.
     """
 
     registration: str  # SHA-256 of the lock
@@ -89,16 +89,12 @@ def is_ungraded(lanes: pd.DataFrame) -> "pd.Series[bool]":
 def read_study(folder: Path) -> Study:
     """Read FOLDER/lock.json and the confirm records in FOLDER/records/*.jsonl.
 
-    Raises RecordError for a folder with links or pipes in it, one without a lock or a single record, a line
-    that is not JSON, NaN or infinity, an unknown grade or state, a second record of a lane, a record of
-    another registration or of no registered lane, and one that the registered exclusion contradicts. A
-    registered lane without a record is a row with the state "not run"; the registered rule decides how it
-    counts.
+    Raises RecordError for a folder with links or pipes in it, one without a lock or a single record, a line that is not
+    JSON, NaN or infinity, an unknown grade or state, a second record of a lane, a record of another registration or of
+    no registered lane, and one that the registered exclusion contradicts. A registered lane without a record is a row
+    with the state "not run"; the registered rule decides how it counts.
     """
-    untrusted_files.refuse_special_files(Path(folder))
-    registration, lock = read_document(Path(folder) / "lock.json")
-    with untrusted_files.refuse_wrong_shape(folder):
-        return build_study(folder, registration, lock, _read_records(Path(folder) / FOLDERS["confirm"]))
+    return _build_from_files(Path(folder), "confirm", build_study)
 
 
 def build_study(folder: Path, registration: str, lock: dict[str, Any], records: LocatedRecords) -> Study:
@@ -116,10 +112,7 @@ def read_probe(folder: Path) -> Study:
     """Read the lanes of a sweep: its candidates, its baseline and the rerun baseline on development problems,
     from FOLDER/probe/*.jsonl; with the checks of `read_study`.
     """
-    untrusted_files.refuse_special_files(Path(folder))
-    registration, lock = read_document(Path(folder) / "lock.json")
-    with untrusted_files.refuse_wrong_shape(folder):
-        return build_probe(folder, registration, lock, _read_records(Path(folder) / FOLDERS["probe"]))
+    return _build_from_files(Path(folder), "probe", build_probe)
 
 
 def build_probe(folder: Path, registration: str, lock: dict[str, Any], records: LocatedRecords) -> Study:
@@ -143,16 +136,26 @@ def read_development(folder: Path) -> Study:
     """Read the lanes of a probe on development problems: of a sweep as `read_probe`, else of every registered
     cell, and the rerun first comparator.
     """
-    untrusted_files.refuse_special_files(Path(folder))
-    registration, lock = read_document(Path(folder) / "lock.json")
+    return _build_from_files(Path(folder), "probe", _build_development)
+
+
+def _build_development(folder: Path, registration: str, lock: dict[str, Any], records: LocatedRecords) -> Study:
+    content = lock["protocol"]["content"]
+    if "sweep" in content:
+        return build_probe(folder, registration, lock, records)
+    first = content["decision"]["against"][0]
+    rerun_cells = [[*head, arm + RERUN_SUFFIX, seed] for *head, arm, seed in lock["grid"] if arm == first]
+    cells = [tuple(cell) for cell in (*lock["grid"], *rerun_cells)]
+    return Study(registration, lock, _lane_frame(folder, "probe", registration, lock, records, cells))
+
+
+def _build_from_files(
+    folder: Path, phase: str, build: Callable[[Path, str, dict[str, Any], LocatedRecords], Study]
+) -> Study:
+    untrusted_files.refuse_special_files(folder)
+    registration, lock = read_document(folder / "lock.json")
     with untrusted_files.refuse_wrong_shape(folder):
-        content, lines = lock["protocol"]["content"], _read_records(Path(folder) / FOLDERS["probe"])
-        if "sweep" in content:
-            return build_probe(folder, registration, lock, lines)
-        first = content["decision"]["against"][0]
-        rerun_cells = [[*head, arm + RERUN_SUFFIX, seed] for *head, arm, seed in lock["grid"] if arm == first]
-        cells = [tuple(cell) for cell in (*lock["grid"], *rerun_cells)]
-        return Study(registration, lock, _lane_frame(folder, "probe", registration, lock, lines, cells))
+        return build(folder, registration, lock, _read_records(folder / FOLDERS[phase]))
 
 
 def _lane_frame(
@@ -371,6 +374,20 @@ def read_document(path: Path) -> tuple[str, dict[str, Any]]:
     except (FileNotFoundError, NotADirectoryError):
         raise RecordError(f"{path}: missing; name a registered folder") from None
     return hashlib.sha256(data).hexdigest(), untrusted_files.parse_object(data, str(path))
+
+
+def read_ledger(folder: Path) -> list[dict[str, Any]]:
+    """Return the complete lines of FOLDER/ledger.jsonl, at least one."""
+    path = folder / "ledger.jsonl"
+    try:
+        lines = [dict(json.loads(line)) for line in untrusted_files.read_bytes(path).split(b"\n")[:-1]]
+        return [lines[0], *lines[1:]]
+    except FileNotFoundError:
+        raise RecordError(f"{path}: missing; bring back the whole folder") from None
+    except RecordError:
+        raise
+    except (ValueError, TypeError, IndexError, RecursionError):
+        raise RecordError(f"{path}: is no ledger; run: kv-prereg audit {folder}") from None
 
 
 def _read_records(records: Path) -> Iterator[tuple[str, dict[str, Any]]]:

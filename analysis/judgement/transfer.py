@@ -29,8 +29,7 @@ def transfer_table(
     level: float = 0.95,
     clusters: Mapping[str, Clusters] | None = None,
 ) -> list[TransferRow]:
-    """Return a row per cell, in the order of `primary`; t on problem means, not corrected for the number of
-    cells.
+    """Return a row per cell, in the order of `primary`; t on problem means, not corrected for the number of cells.
 
     primary, transfer: difference[problem, seed] of each cell on that model, on the same problems in the same
         order; the number of seeds may differ. Problem means of the two models are paired, since the same

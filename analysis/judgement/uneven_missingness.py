@@ -9,9 +9,8 @@ from protocol.formats.vocabulary import FULL
 
 
 def uneven_rows(study: Study) -> list[dict[str, Any]]:
-    """Return one row for each (model, task, budget, arm) with such problems, in grid order: the number of
-    problems with an ungraded lane there and all lanes graded in another arm of the same model, task and
-    budget.
+    """Return one row for each (model, task, budget, arm) with such problems, in grid order: the number of problems with
+    an ungraded lane there and all lanes graded in another arm of the same model, task and budget.
 
     The full cache, which has no budget, is compared with the arms of all budgets.
     """
@@ -27,7 +26,7 @@ def uneven_rows(study: Study) -> list[dict[str, Any]]:
             for (other_model, other_task, other_budget, other_arm), other in is_lost_by_arm.items()
             if (other_model, other_task) == (model, task)
             and (other_budget, other_arm) != (budget, arm)
-            and _is_comparable(budget, other_budget)
+            and (FULL in (budget, other_budget) or budget == other_budget)
         ]
         is_uneven = pd.Series(False, index=is_lost.index)
         for other in others:
@@ -36,10 +35,6 @@ def uneven_rows(study: Study) -> list[dict[str, Any]]:
             labels = {"model": model, "task": task, "budget": budget, "arm": arm}
             rows.append(labels | {"problems": count, "of": len(is_lost)})
     return rows
-
-
-def _is_comparable(budget: str, other: str) -> bool:
-    return other in (budget, FULL) or budget == FULL
 
 
 def _lost_problems(lanes: pd.DataFrame) -> "pd.Series[bool]":

@@ -54,10 +54,12 @@ def refuse_special_files(folder: Path) -> None:
 
 @contextmanager
 def refuse_wrong_shape(folder: Path) -> Iterator[None]:
-    """Raise RecordError for what reading a document of the wrong shape raises. Only reading stands inside."""
+    """Raise RecordError for what reading a document of the wrong shape raises. Only what reads and formats stands
+    inside.
+    """
     try:
         yield
-    except (RecordError, OSError):
+    except (Refusal, OSError):
         raise
     except SHAPE_ERRORS as error:
         raise RecordError(

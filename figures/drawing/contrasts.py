@@ -40,11 +40,10 @@ def draw_contrast(
 ) -> None:
     """Draw a contrast.
 
-    Thick: the nominal 95 % interval. Thin: the simultaneous interval, or for a rule with a margin the limits
-    that it compares with the margin. A filled diamond is significant after correction, an open circle is not;
-    an open diamond is significant without matched memory, which does not count. An arrowhead marks an
-    interval beyond the axis. `name` ends the gids. outside: the rule leaves the contrast out, so it is paler
-    and smaller.
+    Thick: the nominal 95 % interval. Thin: the simultaneous interval, or for a rule with a margin the limits that it
+    compares with the margin. A filled diamond is significant after correction, an open circle is not; an open diamond
+    is significant without matched memory, which does not count. An arrowhead marks an interval beyond the axis. `name`
+    ends the gids. outside: the rule leaves the contrast out, so it is paler and smaller.
     """
     low, high = axes.get_xlim()
     passes = contrast["better"] or contrast["worse"]

@@ -17,9 +17,7 @@ class Point(NamedTuple):
 
 
 class Curves(NamedTuple):
-    """The curves of one model and task. arms: by name, in registered order. full: the arm that evicts
-    nothing.
-    """
+    """The curves of one model and task. arms: by name, in registered order. full: the arm that evicts nothing."""
 
     model: str
     task: str
@@ -35,8 +33,7 @@ class Curves(NamedTuple):
 def build_curves(
     judged: Mapping[str, Any], lanes: Any, measured: Callable[[Mapping[str, Any], Any], float]
 ) -> list[Curves]:
-    """Return the curves of every model and task with a graded arm, in registered order, with budgets in the
-    same order.
+    """Return the curves of every model and task with a graded arm, in registered order, with budgets in the same order.
 
     lanes: those of `study_files.read`. measured: returns the axis value of a judged arm and its lanes.
     """

@@ -48,12 +48,11 @@ class Trace(NamedTuple):
 
 
 def read_traces(folder: Path, lock: Mapping[str, Any]) -> list[Trace]:
-    """Return the arms of a study whose confirm records cite side files, in registered order; empty without
-    side files.
+    """Return the arms of a study whose confirm records cite side files, in registered order; empty without side files.
 
-    The bytes of a token are not recorded. They are derived from the lane of the model that filled its
-    allocation best, bytes allocated over the most slots in use: exact if it was full, otherwise slightly too
-    large. Raises RecordError for a side file that is missing or damaged while others are not.
+    The bytes of a token are not recorded. They are derived from the lane of the model that filled its allocation best,
+    bytes allocated over the most slots in use: exact if it was full, otherwise slightly too large. Raises RecordError
+    for a side file that is missing or damaged while others are not.
     """
     records = Path(folder) / "records"
     if not any((records / "trajectories").glob("*.json.gz")):

@@ -33,9 +33,7 @@ def scoring_families(lock: Mapping[str, Any], arms: Iterable[str]) -> dict[str, 
 
 
 def styles(subject: str, families: Mapping[str, str]) -> dict[str, dict[str, Any]]:
-    """Return matplotlib's line style of each arm. Arms of one family share a colour, and differ in dashes and
-    markers.
-    """
+    """Return matplotlib's line style of each arm. Arms of a family share a colour, and differ in dashes and markers."""
     colours: dict[str, str] = {}
     drawn: dict[str, dict[str, Any]] = {}
     for arm, family in families.items():
@@ -86,9 +84,7 @@ def build_panels(
 
 
 def _percent_bounds(curves_list: Iterable[Curves]) -> tuple[float, float]:
-    """Return the limits of the axis of percentages: from the tens below the worst point to 100, with a
-    margin.
-    """
+    """Return the limits of the axis of percentages: from the tens below the worst point to 100, with a margin."""
     every = [point for curves in curves_list for points in curves.arms.values() for point in points]
     every += [curves.full for curves in curves_list if curves.full is not None]
     worst = min(point.accuracy.share for point in every)
@@ -112,8 +108,7 @@ def spread_positions(wanted: Sequence[float], gap: float, low: float, high: floa
 
 
 def draw_panel(axes: Any, curves: Curves, style: Mapping[str, Mapping[str, Any]], inch: tuple[float, float]) -> None:
-    """Draw the lines, the full cache as a band, and the names. The limits of the axes must be set. inch:
-    their size.
+    """Draw the lines, the full cache as a band, and the names. The limits of the axes must be set. inch: their size.
 
     Artists have "line-<model>/<task>/<arm>", "name-..." and "full-<model>/<task>" as gid.
     """

@@ -17,9 +17,7 @@ LIBRARIES = ("jinja2", "markupsafe", "matplotlib", "numpy", "pandas", "pillow", 
 
 @functools.cache
 def producer_name() -> str:
-    """Return the producer. Two pages of one study with the same producer have the same bytes; otherwise one
-    was edited.
-    """
+    """Return the producer. Two pages of a study with the same producer have the same bytes, or one was edited."""
     sources = hashlib.sha256()
     files = (path for package in SOURCES for path in (ROOT / package).rglob("*") if path.suffix in SUFFIXES)
     for path in sorted(files):

@@ -1,6 +1,4 @@
-"""Plot of the accuracy of every arm in every cell, with an interval for each arm and the full cache as a
-line.
-"""
+"""Plot of the accuracy of every arm in every cell, with an interval for each arm and the full cache as a line."""
 
 import math
 from collections.abc import Mapping
@@ -32,9 +30,8 @@ class ArmAccuracy(NamedTuple):
 def accuracy(judged: Mapping[str, Any], lanes: Any) -> Figure:
     """Draw one line for each arm, grouped by model, task and budget. lanes: those of `study_files.read`.
 
-    Filled: the subject. Dashed: the arm that evicts nothing, of the same model and task. The gid of each
-    artist is its meaning and the index of its arm among the drawn ones ("point-3", "interval-3"; "full-0" by
-    group).
+    Filled: the subject. Dashed: the arm that evicts nothing, of the same model and task. The gid of each artist is its
+    meaning and the index of its arm among the drawn ones ("point-3", "interval-3"; "full-0" by group).
     """
     accuracies = {key: arm_accuracy(group) for key, group in lanes.groupby(["model", "task", "budget", "arm"])}
     evicting = [entry for entry in judged["arms"] if entry["budget"] != "full"]
@@ -86,11 +83,10 @@ def accuracy(judged: Mapping[str, Any], lanes: Any) -> Figure:
 
 
 def arm_accuracy(lanes: Any) -> ArmAccuracy:
-    """Return the accuracy of one arm of a cell. lanes: of this arm. The seeds of a problem are averaged
-    first.
+    """Return the accuracy of one arm of a cell. lanes: of this arm. The seeds of a problem are averaged first.
 
-    With one seed the interval is exact. With more seeds, for scores and for problems in clusters it is a
-    percentile bootstrap over problems or clusters (10,000 draws, seed 0), since a mean of means is no count.
+    With one seed the interval is exact. With more seeds, for scores and for problems in clusters it is a percentile
+    bootstrap over problems or clusters (10,000 draws, seed 0), since a mean of means is no count.
     """
     problem_means = lanes.groupby("problem")["correct"].mean().dropna()
     means, clusters = problem_means.to_numpy(), None

@@ -32,8 +32,7 @@ def budget_curves(judged: Mapping[str, Any], lock: Mapping[str, Any], lanes: Any
     """Return the curves in registered order; empty if no arm was run at two budgets. lanes: those of
     `study_files.read`.
 
-    Memory is in the unit that the protocol matches: slots, bytes of the cache, or these plus the policy's own
-    state.
+    Memory is in the unit that the protocol matches: slots, bytes of the cache, or these plus the policy's own state.
     """
     matched = _matched_memory(lock)
     curves = build_curves(judged, lanes, lambda entry, _: _arm_memory(entry, matched))
@@ -132,8 +131,7 @@ def _notes(margin: float | None, subject: str, *, has_all_limits: bool) -> list[
     ]
     if margin is not None:
         notes.append(
-            "Ring: the smallest budget that the registered rule finds lossless, for all models and tasks "
-            "together. Dashed: the margin below the full cache. The rule compares problem by problem; these "
-            "intervals do not."
+            "Ring: the smallest budget that the registered rule finds lossless, for all models and tasks together. "
+            "Dashed: the margin below the full cache. The rule compares problem by problem; these intervals do not."
         )
     return notes

@@ -59,9 +59,8 @@ def _arm_shares(arm: Any) -> tuple[Share, Share, Share]:
 
 
 def collapse(judged: Mapping[str, Any], cells: Sequence[Ending]) -> Figure:
-    """Draw one line for each arm, grouped by model, task and budget; x is a share in %. The gid of each
-    artist is its meaning and the index of its arm ("no_answer-3", "no_answer-interval-3"; "truncated-3",
-    ...).
+    """Draw one line for each arm, grouped by model, task and budget; x is a share in %. The gid of each artist is its
+    meaning and the index of its arm ("no_answer-3", "no_answer-interval-3"; "truncated-3", ...).
     """
     rows = group_entries([ending._asdict() for ending in cells], lambda ending: str(ending["arm"]))
     drawn = draw_table(

@@ -1,9 +1,8 @@
 """Plot of accuracy against the slots that decoding read: a line for each arm over its budgets.
 
-EpiKV draws accuracy against seconds a problem (arXiv:2606.26472, figure 4). Our seconds are those of a lane
-in its batch, where the lanes of all arms take the same steps, so that they do not distinguish arms. The slots
-that an answer read are counted instead: they depend on its length and on its cache. Why:
-docs/decisions/29-counted-cost.md.
+EpiKV draws accuracy against seconds a problem (arXiv:2606.26472, figure 4). Our seconds are those of a lane in its
+batch, where the lanes of all arms take the same steps, so that they do not distinguish arms. The slots that an answer
+read are counted instead: they depend on its length and on its cache. Why: docs/decisions/29-counted-cost.md.
 """
 
 from collections.abc import Mapping, Sequence

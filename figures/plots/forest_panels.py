@@ -125,9 +125,7 @@ def _plan_layout(blocks: Sequence[Block]) -> Layout:
 
 
 def _draw_row_names(axes: Any, block: Block, width: float) -> None:
-    """Draw the names of the rows next to the first column, a band behind every second row, and the model and
-    task.
-    """
+    """Draw the names of the rows next to the first column, a band behind every second row, and the model and task."""
     across = blended_transform_factory(axes.figure.dpi_scale_trans, axes.transData)
     band = {"transform": across, "color": BAND, "linewidth": 0, "zorder": -2, "clip_on": False}
     for y, name in enumerate(block.rows):

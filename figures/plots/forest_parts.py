@@ -180,9 +180,8 @@ def memory_notes(contrasts: Sequence[Mapping[str, Any]], first: str, second: str
     notes = [f"cache: {MEMORY_NAMES[unit]}, {first} over {second}."]
     if any(map(equal_memory_text, contrasts)):
         notes.append(
-            f"{EQUAL[unit]}: where memory was not matched, against the {second} interpolated between its "
-            f"budgets; outside: those budgets do not bracket the {'slots' if unit == 'slots' else 'bytes'}. "
-            "Decides nothing."
+            f"{EQUAL[unit]}: where memory was not matched, against the {second} interpolated between its budgets; "
+            f"outside: those budgets do not bracket the {'slots' if unit == 'slots' else 'bytes'}. Decides nothing."
         )
     return notes
 

@@ -111,9 +111,7 @@ def levels(judged: Mapping[str, Any], cells: Sequence[Level]) -> Figure:
 
 
 def _panels_per_row(budgets: int, title: float) -> tuple[int, float]:
-    """Return how many panels are in a row, and the width of each in inches: as many as fit, in rows of one
-    length.
-    """
+    """Return how many panels are in a row, and the width of each in inches: as many as fit, in rows of one length."""
     least = max(NARROW, title)
     fit = max(1, min(budgets, int((WIDEST - 2 * MARGIN) / (LEFT + least))))
     across = -(-budgets // -(-budgets // fit))

@@ -74,9 +74,8 @@ def needle(judged: Mapping[str, Any], cells: Sequence[Cell]) -> Figure:
         "Needle accuracy by length and depth (exploratory)",
         [page.study_status(judged), f"Only the registered contrasts are confirmatory. Tasks: {tasks}."],
         [
-            f"Each cell: {score} in % and, below, the number of problems. Pale is 0, dark is 100; a "
-            "blank place had no graded problem. depth: share of the text before the fact. tokens: longest "
-            "prompt of the task.",
+            f"Each cell: {score} in % and, below, the number of problems. Pale is 0, dark is 100; a blank place had no "
+            "graded problem. depth: share of the text before the fact. tokens: longest prompt of the task.",
             *(f"{arm} evicts nothing, has no budget and is shown beside each." for arm in full_arms),
         ],
     )

@@ -43,11 +43,10 @@ class SettingsPanel(NamedTuple):
 def settings_panels(
     lock: Mapping[str, Any], lanes: Any, rows: str | None = None, columns: str | None = None
 ) -> tuple[Grid, list[SettingsPanel]]:
-    """Return the grid of the arms that evict, and a panel for each model, task and budget in registered
-    order.
+    """Return the grid of the arms that evict, and a panel for each model, task and budget in registered order.
 
-    lanes: those of `study_files.read` or `study_files.development`. Raises NoGrid, as `build_grid` does, and
-    if the lock does not contain the settings of policies.
+    lanes: those of `study_files.read` or `study_files.development`. Raises NoGrid, as `build_grid` does, and if the
+    lock does not contain the settings of policies.
     """
     if not lock.get("policies"):
         raise NoGrid("policies: the lock is of before settings were locked; register the study again")
@@ -130,9 +129,8 @@ def _notes(grid: Grid, panels: Sequence[SettingsPanel], counted: str) -> list[st
     cells = [cell for panel in panels for cell in panel.cells.values()]
     half = max((cell.high - cell.low) / 2 for cell in cells)
     notes = [
-        f"Each cell: {axis_label(cells)[:-3]} in %{counted}. 95 % interval of a cell (Wilson): up to "
-        f"{100 * half:.1f} pp to either side. The best of {len(grid.arms)} cells looks better here than "
-        "on other problems."
+        f"Each cell: {axis_label(cells)[:-3]} in %{counted}. 95 % interval of a cell (Wilson): up to {100 * half:.1f} "
+        f"pp to either side. The best of {len(grid.arms)} cells looks better here than on other problems."
     ]
     if any(_frame_edges(grid, panel) for panel in panels):
         notes.append(

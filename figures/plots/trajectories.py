@@ -1,10 +1,8 @@
-"""Plot of the slots that every arm used above its budget, step by step: equal memory after the prefill is not
-enough.
+"""Plot of the slots that every arm used above its budget, step by step: equal memory after the prefill is not enough.
 
-Two arms with the same memory at the start of decoding may differ by a factor of several later ("Minimal-
-Intervention KV Retention", figure 2, which is a schema; these are measurements). The plot shows the
-difference from the budget, with a strip for each arm: in one panel, arms that evict at the same steps would
-cover one another.
+Two arms with the same memory at the start of decoding may differ by a factor of several later ("Minimal- Intervention
+KV Retention", figure 2, which is a schema; these are measurements). The plot shows the difference from the budget, with
+a strip for each arm: in one panel, arms that evict at the same steps would cover one another.
 """
 
 from collections.abc import Mapping, Sequence
@@ -44,9 +42,8 @@ class Block(NamedTuple):
 
     @property
     def limits(self) -> tuple[float, float]:
-        """Limits of the difference, from the first step at which an arm reaches its budget on average; from
-        the first step of all if it never does. The filling of the cache before that is cut off, since it
-        would flatten the rest.
+        """Limits of the difference, from the first step at which an arm reaches its budget on average; from the first
+        step of all if it never does. The filling of the cache before that is cut off, since it would flatten the rest.
         """
         low, high = 0.0, 1.0
         for _, over in self.strips:

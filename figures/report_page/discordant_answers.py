@@ -30,11 +30,10 @@ class DiscordantAnswer(NamedTuple):
 def find_discordant(
     files: JudgedStudy, contrast: Mapping[str, Any], limit: int | None = None
 ) -> list[DiscordantAnswer]:
-    """Return the gains and losses that a contrast of `files.judged` counts, in the order of its problems and
-    seeds.
+    """Return the gains and losses that a contrast of `files.judged` counts, in the order of its problems and seeds.
 
-    contrast: a row of the judgement, inside or outside the rule's family. limit: the maximum for each kind;
-    None returns all of them, as many as the row's `gains` and `losses`.
+    contrast: a row of the judgement, inside or outside the rule's family. limit: the maximum for each kind; None
+    returns all of them, as many as the row's `gains` and `losses`.
     """
     if outside_runs.is_outside(files.study.lock) or "outcome" in files.study.lock["protocol"]["content"]:
         return []  # records have no texts of another harness, nor of arms that were fed the full cache's
@@ -80,9 +79,7 @@ def find_discordant(
 
 
 def _select_lanes(lanes: Any, contrast: Mapping[str, Any], arm: str) -> Any:
-    """Return the lanes of an arm in the contrast's cell; an arm that never evicts is the same at every
-    budget.
-    """
+    """Return the lanes of an arm in the contrast's cell; an arm that never evicts is the same at every budget."""
     arm_lanes = lanes[
         (lanes["arm"] == arm) & (lanes["model"] == contrast["model"]) & (lanes["task"] == contrast["task"])
     ]

@@ -33,10 +33,9 @@ PROVEN = "The proofs that the verdict line names were verified when this page wa
 SECTION_NOTES: Mapping[str, str] = MappingProxyType(
     {
         "contrasts": (
-            "Δ is the accuracy of the subject minus that of the comparator, on the same problems. The 95 % "
-            "interval is for one contrast, the simultaneous one for the family. Gains and losses count the "
-            "answers that only one of the two got right: gains are the subject's. Click a row to read those "
-            "answers."
+            "Δ is the accuracy of the subject minus that of the comparator, on the same problems. The 95 % interval is "
+            "for one contrast, the simultaneous one for the family. Gains and losses count the answers that only one "
+            "of the two got right: gains are the subject's. Click a row to read those answers."
         ),
         "cells": (
             "No rule reads these. Slots are per KV head and layer; truncated: stopped by the limit of "
@@ -71,9 +70,8 @@ DRAWINGS: Mapping[str, tuple[str, str]] = MappingProxyType(
         ),
         "cost_curve": (
             "Accuracy against what decoding read (exploratory)",
-            "Lines: accuracy of every arm over its budgets, by the slots that an answer read: its tokens "
-            "times the slots held; and the full cache as a band. The table of accuracy and cost has the "
-            "numbers.",
+            "Lines: accuracy of every arm over its budgets, by the slots that an answer read: its tokens times the "
+            "slots held; and the full cache as a band. The table of accuracy and cost has the numbers.",
         ),
         "settings_map": (
             "Accuracy over two settings (exploratory)",

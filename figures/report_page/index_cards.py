@@ -30,9 +30,7 @@ WIDTH, MAX_HEIGHT, MAX_ROW_HEIGHT = 192, 144, 8  # of a thumbnail: width, maximu
 
 
 class ContrastMark(NamedTuple):
-    """A registered contrast in percentage points. counts: whether it passes the correction with matched
-    memory.
-    """
+    """A registered contrast in percentage points. counts: whether it passes the correction with matched memory."""
 
     low: float
     difference: float
@@ -60,9 +58,7 @@ def render_badge(word: str, text: str | None = None) -> Markup:
 
 
 def render_thumbnail(marks: Sequence[ContrastMark]) -> Markup:
-    """Render the intervals of a family, small and without names, pale if they do not count; empty without
-    any.
-    """
+    """Render the intervals of a family, small and without names, pale if they do not count; empty without any."""
     if not marks:
         return Markup("")
     low, high = min(-5.0, *(mark.low for mark in marks)), max(5.0, *(mark.high for mark in marks))

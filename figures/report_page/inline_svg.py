@@ -31,9 +31,7 @@ def compact(svg: str) -> str:
 
 
 def data_url(svg: str) -> str:
-    """Return a data URL. Attributes get single quotes, which need no encoding there, if the drawing has no
-    others.
-    """
+    """Return a data URL. Attributes get single quotes, which need no encoding there, if the drawing has no others."""
     text = svg if "'" in svg else svg.replace('"', "'")
     return f"data:image/svg+xml,{quote(text, safe=_PLAIN)}"
 

@@ -11,7 +11,7 @@ from markupsafe import Markup
 from analysis.exploratory.arm_ranks import RankedCell, rank_study
 from analysis.exploratory.level_contrasts import contrasts_by_level
 from analysis.judgement import eviction_counts, untrusted_files
-from analysis.judgement.study_files import Study, read_document, read_study
+from analysis.judgement.study_files import Study, read_document, read_ledger, read_study
 from analysis.judgement.untrusted_files import RecordError
 from figures.drawing import formatting, page
 from protocol.formats import files
@@ -103,20 +103,6 @@ def read_judged_study(folder: Path, witness: str = formatting.WITNESS) -> Judged
     )
 
 
-def read_ledger(folder: Path) -> list[dict[str, Any]]:
-    """Return the complete lines of FOLDER/ledger.jsonl. Raises RecordError."""
-    path = folder / "ledger.jsonl"
-    try:
-        lines = untrusted_files.read_bytes(path).split(b"\n")[:-1]
-        return [dict(json.loads(line)) for line in lines]
-    except FileNotFoundError:
-        raise RecordError(f"{path}: missing; bring back the whole folder") from None
-    except RecordError:
-        raise
-    except (ValueError, TypeError, RecursionError):
-        raise RecordError(f"{path}: is no ledger; run: kv-prereg audit {folder}") from None
-
-
 def list_proofs(folder: Path) -> list[str]:
     """Return the names of the files in FOLDER/anchors, which only an audit can verify."""
     return sorted(path.name for path in (folder / "anchors").glob("*") if path.is_file())
@@ -167,9 +153,7 @@ def _read_protocol(folder: Path, lock: dict[str, Any]) -> str | None:
 
 
 def _count_repeats(folder: Path) -> RepeatedLanes | None:
-    """Return the repeats of a sweep from its selection; otherwise count them in the probe. None if nothing
-    ran twice.
-    """
+    """Return the repeats of a sweep from its selection; otherwise count them in the probe. None without any."""
     if (folder / "selection.json").exists():
         counts = read_document(folder / "selection.json")[1]["selected"]["again"]
         return RepeatedLanes(counts["differ"], counts["lanes"])

@@ -14,7 +14,7 @@ from analysis.hypotheses import study_outcomes, tables
 from analysis.hypotheses.study_outcomes import PolicyRecord
 from analysis.judgement import policy_namesakes, untrusted_files
 from analysis.judgement.previously_opened import opened_problems
-from analysis.judgement.study_files import read_document
+from analysis.judgement.study_files import read_document, read_ledger
 from analysis.judgement.untrusted_files import RecordError
 from analysis.rules import verdict_counts, verdict_line
 from figures.drawing import formatting, page
@@ -94,9 +94,7 @@ def read_entries(folder: Path) -> list[Entry]:
 
 
 def render_index(studies: Sequence[Entry], comparisons: Comparisons = NO_COMPARISON) -> str:
-    """Return the page for the folder that contains the registrations. comparisons: `read_comparisons` of that
-    folder.
-    """
+    """Return the page for a folder of registrations. comparisons: `read_comparisons` of that folder."""
     heads = ("registration", "title", "state", "verdict", "grade", "opened before", "proofs kept", "ended because")
     rows: list[list[Cell]] = [
         [
@@ -196,7 +194,7 @@ def _read_entry(folder: Path) -> Entry:
 def _read_locked_entry(folder: Path) -> Entry:
     _, lock = read_document(folder / "lock.json")
     state = next(state for name, state in STATES.items() if (folder / name).exists())
-    last: dict[str, Any] = judged_study.read_ledger(folder)[-1]
+    last: dict[str, Any] = read_ledger(folder)[-1]
     judged = page.read_supported_judgement(folder) if state == "judged" else {}
     return Entry(
         folder.name,

@@ -118,6 +118,7 @@ def render_provenance(files: JudgedStudy) -> Markup:
     environment = lock["environment"]
     torch = environment.get("torch", {})
     seal, last = files.seal, files.ledger[-1]
+    sealed = _join_values(f"{count} {state}" for state, count in sorted(seal["found"].items()))
     randomness = files.claim.get("randomness")
     author_seeds = f"author-chosen seeds ({_join_values(lock['protocol']['content'].get('seeds', []))})"
     parent = lock.get("parent")
@@ -127,7 +128,7 @@ def render_provenance(files: JudgedStudy) -> Markup:
         ("SHA-256 of sources.zip", lock["bundle"]),
         ("Rule", f"{lock['rule']['name']}, {lock['rule']['source']}, {lock['rule']['sha256']}"),
         ("Outcome", seal["outcome"]),
-        ("Sealed records", f"{_format_counts(seal['found'])}; {seal['expected']} registered"),
+        ("Sealed records", f"{sealed}; {seal['expected']} registered"),
         ("Ledger", f"{len(files.ledger)} lines, head {last['sha256']}"),
         ("Opened before", _format_opened(lock)),
         (
@@ -204,20 +205,12 @@ def _missing_table(cells: Sequence[Mapping[str, Any]]) -> Markup:
 
 
 def _ledger_table(entries: Sequence[Mapping[str, Any]]) -> Markup:
-    rows: list[list[Cell]] = [
-        [NumberCell.of_count(entry["index"]), entry["event"], _format_body(entry["body"]), entry["time"]]
-        for entry in entries
-    ]
+    rows: list[list[Cell]] = []
+    for entry in entries:
+        body = "; ".join(f"{name} {format_value(value)}" for name, value in sorted(entry["body"].items()))
+        rows.append([NumberCell.of_count(entry["index"]), entry["event"], body, entry["time"]])
     caption = "The ledger: every act, in order. Times are this machine's clock and prove nothing."
     return table(caption, ("line", "event", "what", "time"), rows)
-
-
-def _format_body(body: Mapping[str, Any]) -> str:
-    return "; ".join(f"{name} {format_value(value)}" for name, value in sorted(body.items()))
-
-
-def _format_counts(lanes: Mapping[str, int]) -> str:
-    return ", ".join(f"{count} {state}" for state, count in sorted(lanes.items()))
 
 
 def _join_values(values: Any) -> str:

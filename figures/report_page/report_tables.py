@@ -81,9 +81,7 @@ def _format_outcome(contrast: Mapping[str, Any]) -> str:
 
 
 def arms_table(judged: Mapping[str, Any], lanes: Any) -> Markup:
-    """Render the table of arms. lanes: those of `study_files.read`. Columns that no arm of the study has are
-    left out.
-    """
+    """Render the table of arms. lanes: those of `study_files.read`. Columns that no arm has are left out."""
     by_arm = dict(list(lanes.groupby([*CELL_FIELDS, "arm"])))
     optional_columns = {
         "mean_reads": "slots read by a token, mean",

@@ -9,11 +9,15 @@ from statistics import NormalDist
 import pytest
 from scipy import stats
 
-from analysis.claims.family_tests import chance_of_best, count_passing
-from analysis.claims.granularity import chance, counts
-from analysis.claims.printed_p import check_agreement, correlation_p
-from analysis.claims.proportions import boschloo, paired_bounds
-from analysis.claims.rounding import Range, rounding_range
+from analysis.claims.printed_tests import (
+    boschloo,
+    chance_of_best,
+    check_agreement,
+    correlation_p,
+    count_passing,
+    paired_bounds,
+)
+from analysis.claims.rounding import Range, chance, counts, rounding_range
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import pytest
 from analysis.claims.expression import ExpressionError, decide
 from analysis.claims.levels import Level
 from analysis.claims.paper_file import read_paper
-from analysis.claims.printed_p import correlations_differ_p
+from analysis.claims.printed_tests import correlations_differ_p
 
 HERE = Path(__file__).parent
 FORMS = tomllib.loads((HERE / "forms.toml").read_text())

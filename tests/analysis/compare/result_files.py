@@ -54,9 +54,7 @@ def lm_eval(path: Path, scores: Sequence[float], metric: str = "exact_match", **
 
 
 def inspect_log(scores: Sequence[Sequence[float]], words: bool = True) -> dict[str, Any]:
-    """A log as 0.3.285 writes it in JSON. words: 1 and 0 as C and I. Messages
-    have other ids in every run.
-    """
+    """A log as 0.3.285 writes it in JSON. words: 1 and 0 as C and I. Messages have other ids in every run."""
     samples = [
         {
             "id": name,

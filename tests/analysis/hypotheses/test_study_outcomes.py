@@ -180,7 +180,7 @@ def test_studies_are_in_order_of_their_verdicts(tmp_path):
 @pytest.mark.parametrize(
     ("name", "text", "says"),
     [
-        ("lock.json", '{"protocol":{}}', "not of the documented format"),
+        ("lock.json", '{"protocol":{}}', "lock.json: lacks the field 'content'"),
         ("verdict.json", '{"judged":{}}', "not of the documented format"),
         ("verdict.json", "[]", "not an object"),
         ("ledger.jsonl", "", "is no ledger"),

@@ -1,6 +1,4 @@
-"""The real judge on arms whose slots take unequal bytes: what was registered as memory decides, and the other
-is told.
-"""
+"""The judge on arms whose slots take unequal bytes: what was registered as memory decides, and the other is told."""
 
 import pytest
 import study

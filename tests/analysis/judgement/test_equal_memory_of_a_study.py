@@ -169,9 +169,8 @@ def test_unequal_memory_is_told_in_every_sense_and_only_where_it_is(tmp_path):
     }
     (said,) = told(judged(tmp_path, held=held), "every sense")
     assert said == (
-        "Equal memory in every sense; at most, the subject differed in peak slots by +25.00 % (tiny needle "
-        "at 128 against snapkv); the budgets that the cadence granted by +0.78 % (tiny needle at 128 against "
-        "snapkv)."
+        "Equal memory in every sense; at most, the subject differed in peak slots by +25.00 % (tiny needle at 128 "
+        "against snapkv); the budgets that the cadence granted by +0.78 % (tiny needle at 128 against snapkv)."
     )
     # 0.1 % goes without saying, a little more does not.
     for share in (1.0009, 0.9991):
