@@ -71,7 +71,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def measure(model: str, budget: str, problems: int) -> dict[str, list[NDArray[np.float64]]]:
     """Return by arm, of each of OUTCOMES, a number a problem."""
     design = read_protocol(STUDY)[1].designs_by_phase()["confirm"]
-    design = replace(design, generation=design.generation._replace(workers=1))
+    design = replace(design, generation=replace(design.generation, workers=1))
     planned = PlannedStudy(design, files.cache_home(), folder=STUDY)
     dev = [each for each in planned.tasks["programs"].ids() if assign_bucket(each) not in CONFIRM][:problems]
     torch.set_num_threads(1)

@@ -69,7 +69,7 @@ def compare(study: str, model: str, problems: int, at_once: int, repetitions: in
     job = Job(model, task, tuple(ids), cells)
     execute, seconds = {}, {way: list[float]() for way in WAYS}
     for way, kernel in WAYS.items():
-        generation = design.generation._replace(kernel=kernel, threads=1)
+        generation = replace(design.generation, kernel=kernel, threads=1)
         planned = PlannedStudy(replace(design, generation=generation), files.cache_home(), folder=folder)
         execute[way] = make_executor(planned, {model: at_once})
     records: dict[str, Any] = {}

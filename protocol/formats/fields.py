@@ -1,16 +1,17 @@
 """Declarations of document fields, from which both the strict reader and the JSON Schema follow.
 
 A kind says what one value may be: as text, as a test and as a schema. A field is a kind with a description; a
-table is fields by name. A class whose fields are `Annotated[type, Field(...)]` is a declaration too: see
-`table_of` and `to_json`. A value of another kind is a `Fault`.
+table is fields by name. A class that is a `declaration` of fields is a table too: see `table_of` and `to_json`. A
+value of another kind is a `Fault`.
 """
 
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from dataclasses import field as dataclass_field
+from dataclasses import fields as dataclass_fields
 from functools import cached_property
-from typing import Any, NamedTuple, get_type_hints
+from typing import Any, NamedTuple, TypeVar, dataclass_transform
 
 from protocol.formats.canonical import MAX_INTEGER
 from protocol.formats.suggestions import NO_CORRECTIONS, nearest_names, unknown_message
@@ -18,6 +19,7 @@ from protocol.formats.value_faults import Fault as Fault
 from protocol.formats.value_faults import format_toml, suggest_value, value_fault
 
 Schema = dict[str, Any]
+Declared = TypeVar("Declared")
 TYPO_SIMILARITY = 0.6  # least similarity of an unknown field to a missing one
 
 
@@ -418,16 +420,41 @@ class ExtendedTable(Table):
         return lambda value: _find_fault(self, value, "") is None
 
 
-def table_of(annotated: type, **extra_fields: Field) -> Table:
-    """Return the table of a class's annotated fields and `extra_fields`; reading returns an instance."""
-    hints = get_type_hints(annotated, include_extras=True)
-    class_fields = {
-        name: field
-        for name, hint in hints.items()
-        for field in getattr(hint, "__metadata__", ())
-        if isinstance(field, Field)
+def declare(kind: Kind, description: str, example: Any = None, if_absent: str | None = None) -> Any:
+    """Return an attribute of a `declaration`, without a default, that is a field of its table: a required one, unless
+    the table itself completes it.
+    """
+    return dataclass_field(metadata={"field": Field(kind, description, example, if_absent)})
+
+
+def optional(
+    kind: Kind,
+    description: str,
+    example: Any = None,
+    if_absent: str | None = None,
+    *,
+    only_if: tuple[str, tuple[str, ...]] | None = None,
+    default: Any = None,
+) -> Any:
+    """Return an attribute that is an optional field of the table. default: its value where the field is left out."""
+    field = Field(kind, description, example, if_absent, only_if)
+    return dataclass_field(default=default, metadata={"field": field})
+
+
+# A type checker takes any other call than one of these as a default, so that it knows which attributes are required.
+@dataclass_transform(frozen_default=True, field_specifiers=(declare, dataclass_field))
+def declaration(*, kw_only: bool = False) -> Callable[[type[Declared]], type[Declared]]:
+    """Return a decorator for a class whose attributes are fields of a table: a frozen dataclass."""
+    return dataclass(frozen=True, kw_only=kw_only)
+
+
+def table_of(declared: type) -> Table:
+    """Return the table of the fields that a `declaration` declares; reading returns an instance."""
+    attributes = dataclass_fields(declared)
+    declared_fields = {
+        attribute.name: attribute.metadata["field"] for attribute in attributes if "field" in attribute.metadata
     }
-    return Table(class_fields | extra_fields, constructor=annotated)
+    return Table(declared_fields, constructor=declared)
 
 
 def find_fault(kind: Kind, value: Any, path: str = "") -> str | None:

@@ -1,6 +1,7 @@
 """The problems of a study: the frozen split of each task, and golds that their own grader accepts."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from protocol.formats import canonical, files
@@ -51,7 +52,7 @@ def _refuse_duplicates(planned: PlannedStudy, items: Mapping[str, Any]) -> None:
         for item in items[table.name]["dev"]:
             developed.setdefault(task.content_digest(item), f"{item!a} of {table.name}")
     for table, task in user_tasks:
-        query_settings = table._replace(name="", file=None, data=None, max_new_tokens=1, dev=None, confirm=None)
+        query_settings = replace(table, name="", file=None, data=None, max_new_tokens=1, dev=None, confirm=None)
         for item in items[table.name]["confirm"]:
             question = task.content_digest(item)
             if development_problem := developed.get(question):

@@ -7,11 +7,22 @@ makes its outputs, as text.
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from decimal import Decimal
-from typing import Annotated, Any, NamedTuple
+from typing import Any
 
 from protocol import tasks
 from protocol.formats.canonical import MAX_INTEGER
-from protocol.formats.fields import Choice, Field, Integer, ListOf, Plain, Table, table_of
+from protocol.formats.fields import (
+    Choice,
+    Field,
+    Integer,
+    ListOf,
+    Plain,
+    Table,
+    declaration,
+    declare,
+    optional,
+    table_of,
+)
 from protocol.formats.runners import RUNNERS, TABLE
 from protocol.formats.vocabulary import AS_RUN, FULL
 from protocol.plan import aliases
@@ -25,54 +36,51 @@ RULES = ("superior", "non_inferior", "equivalent")  # the rules that are not abo
 MEMORY_FIELDS = ("cache_tolerance", "memory", "unmatched")  # of [decision]
 
 
-class RunnerTable(NamedTuple):
+@declaration()
+class RunnerTable:
     """Who decodes, and what is read of its files."""
 
-    kind: Annotated[str, Field(Choice(*RUNNERS), "Another harness decodes.", "outside")]
-    metric: Annotated[
-        str | None,
-        Field(VisibleText(), "The score that is read, of files with several.", "exact_match", if_absent="the only one"),
-    ] = None
-    filter: Annotated[
-        str | None,
-        Field(VisibleText(), "The filter of lm-eval, of files with several.", "strict-match", if_absent="the only one"),
-    ] = None
+    kind: str = declare(Choice(*RUNNERS), "Another harness decodes.", "outside")
+    metric: str | None = optional(
+        VisibleText(), "The score that is read, of files with several.", "exact_match", if_absent="the only one"
+    )
+    filter: str | None = optional(
+        VisibleText(), "The filter of lm-eval, of files with several.", "strict-match", if_absent="the only one"
+    )
 
 
-class OutsideTask(NamedTuple):
+@declaration()
+class OutsideTask:
     """A pool of problems, by their ids in the outputs."""
 
-    name: Annotated[str, Field(VisibleText(NAME.pattern, "a name"), "What the study calls it.", "gsm8k-lm")]
-    file: Annotated[str, Field(FILE, "The pool: a JSON object with an id for each problem.", "pool.jsonl")]
-    chance: Annotated[Decimal, Field(Number("0", "0.95"), "The share of answers that a guess gets right.", 0)]
-    draw: Annotated[
-        int | None,
-        Field(
-            Integer(1, MAX_INTEGER),
-            "How many problems are drawn from the pool when the study is claimed; needs [randomness].",
-            400,
-            if_absent="all of the pool, known beforehand",
-        ),
-    ] = None
-    called: Annotated[
-        str | None, Field(VisibleText(), "What the files call the task.", "gsm8k", if_absent="as the study does")
-    ] = None
-    scores: Annotated[
-        bool | None, Field(TRUE, "Answers have scores from 0 to 1.", True, if_absent="answers are right or wrong")
-    ] = None
-    population: Annotated[
-        str | None,
-        Field(VisibleText(), "What the pool is a sample of.", if_absent="the verdict is about these problems alone"),
-    ] = None
+    name: str = declare(VisibleText(NAME.pattern, "a name"), "What the study calls it.", "gsm8k-lm")
+    file: str = declare(FILE, "The pool: a JSON object with an id for each problem.", "pool.jsonl")
+    chance: Decimal = declare(Number("0", "0.95"), "The share of answers that a guess gets right.", 0)
+    draw: int | None = optional(
+        Integer(1, MAX_INTEGER),
+        "How many problems are drawn from the pool when the study is claimed; needs [randomness].",
+        400,
+        if_absent="all of the pool, known beforehand",
+    )
+    called: str | None = optional(
+        VisibleText(), "What the files call the task.", "gsm8k", if_absent="as the study does"
+    )
+    scores: bool | None = optional(
+        TRUE, "Answers have scores from 0 to 1.", True, if_absent="answers are right or wrong"
+    )
+    population: str | None = optional(
+        VisibleText(), "What the pool is a sample of.", if_absent="the verdict is about these problems alone"
+    )
 
 
-class OutsideArm(NamedTuple):
+@declaration()
+class OutsideArm:
     """A way to run the model, by name."""
 
     name: str
-    command: Annotated[
-        str, Field(VisibleText(), "The command that makes its outputs, as text; nothing here runs it.", "lm_eval ...")
-    ]
+    command: str = declare(
+        VisibleText(), "The command that makes its outputs, as text; nothing here runs it.", "lm_eval ..."
+    )
 
 
 @dataclass(frozen=True)

@@ -1,14 +1,24 @@
 """The table [decision] of protocol.toml: the primary question and the rule that answers it."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from decimal import Decimal
-from typing import Annotated, Any
+from typing import Any
 
 from analysis.rules import RULES
 from analysis.stats.methods import METHODS, SPENDING
 from protocol.formats.canonical import MAX_INTEGER
-from protocol.formats.fields import Choice, ExtendedTable, Field, Integer, ListOf, table_of
+from protocol.formats.fields import (
+    Choice,
+    ExtendedTable,
+    Field,
+    Integer,
+    ListOf,
+    declaration,
+    declare,
+    optional,
+    table_of,
+)
 from protocol.formats.vocabulary import ISO_CACHE
 from protocol.plan import aliases, rule_fields
 from protocol.plan.field_kinds import Number, VisibleText
@@ -18,99 +28,72 @@ MAX_LOOKS, MAX_PROBLEMS = 12, 1_000_000
 DRAWN = tuple(name for name, method in METHODS.items() if method.draws)
 
 
-@dataclass(frozen=True, kw_only=True)
+@declaration(kw_only=True)
 class Decision:
     """The primary question, the rule that answers it and everything that the rule may depend on.
 
     rule_settings: the fields that only this rule has, by name: see protocol.plan.rule_fields.
     """
 
-    rule: Annotated[str, Field(rule_fields.RuleName(), "The rule that gives the verdict.", "superior")]
-    subject: Annotated[str, Field(VisibleText(), "The arm that the question is about.", "crystal")]
-    against: Annotated[tuple[str, ...], Field(ARMS, "The arms that it is compared with.", ["snapkv", "streaming"])]
-    alpha: Annotated[Decimal, Field(Number("0.0001", "0.2"), "Chance of a false finding, for the whole family.", 0.05)]
-    method: Annotated[
-        str,
-        Field(
-            Choice(*METHODS, corrections=aliases.METHODS), "How the accuracies of two arms are compared.", "sign-flip"
-        ),
-    ]
-    draws: Annotated[
-        int | None,
-        Field(Integer(1000, 10_000_000), "Draws of the method for a contrast.", 20000, only_if=("method", DRAWN)),
-    ] = None
-    seed: Annotated[
-        int | None, Field(Integer(0, MAX_INTEGER), "Seed of these draws.", 7, only_if=("method", DRAWN))
-    ] = None
-    cache_tolerance: Annotated[
-        Decimal,
-        Field(
-            Number("0", "0.5"),
-            "Share by which the subject's mean memory may exceed that of its comparator. Above 0.02 it is refused, "
-            "but in replications of a shipped study without a gate.",
-            0.02,
-        ),
-    ]
-    missing: Annotated[
-        str,
-        Field(
-            Choice("inconclusive", "wrong", noun="value"),
-            'What a registered lane without a grade is: "inconclusive" rules a verdict out, "wrong" counts '
-            "it as not correct, and a verdict has to result whatever such lanes would have been.",
-            "inconclusive",
-        ),
-    ]
-    beside: Annotated[
-        tuple[str, ...] | None,
-        Field(
-            ARMS,
-            "Arms with which the subject is also compared, outside the rule and its family.",
-            ["h2o"],
-            if_absent="none",
-        ),
-    ] = None
-    memory: Annotated[
-        str | None,
-        Field(
-            Choice("slots", "bytes", "total", noun="value"),
-            'What both arms hold alike, and what an excess is charged in: mean "slots" per KV head and '
-            'layer, mean "bytes" of their keys and values, or "total", these and the bytes of the policy\'s state. '
-            "Also reported: the share of problems on which two arms hold the same, and the accuracy "
-            "interpolated to the subject's memory where they do not match.",
-            "slots",
-            if_absent="refused, but in replications of a shipped study without a gate; then slots",
-        ),
-    ] = None
-    unmatched: Annotated[
-        str | None,
-        Field(
-            Choice("void", ISO_CACHE, noun="value"),
-            "What a contrast is in which the subject holds more than `cache_tolerance` allows: void, neither won nor "
-            'lost, or "iso-cache", where a win has to exceed the comparator\'s measurement with as much memory.',
-            ISO_CACHE,
-            if_absent="void",
-        ),
-    ] = None
-    looks: Annotated[
-        tuple[int, ...] | None,
-        Field(
-            ListOf(Integer(2, MAX_PROBLEMS), 2, MAX_LOOKS),
-            "Held-out problems of each task after which a judge looks at the records and may stop the study; the last "
-            "number is all of them.",
-            [200, 400, 800],
-            if_absent="it is judged once, at the end",
-        ),
-    ] = None
-    spending: Annotated[
-        str | None,
-        Field(
-            Choice(*SPENDING, noun="function"),
-            'How the looks spend alpha (Lan and DeMets): "obrien-fleming" little at first, "pocock" about evenly. '
-            "The method betting needs none, since its p holds at every look.",
-            "obrien-fleming",
-            if_absent="no looks, or the method betting",
-        ),
-    ] = None
+    rule: str = declare(rule_fields.RuleName(), "The rule that gives the verdict.", "superior")
+    subject: str = declare(VisibleText(), "The arm that the question is about.", "crystal")
+    against: tuple[str, ...] = declare(ARMS, "The arms that it is compared with.", ["snapkv", "streaming"])
+    alpha: Decimal = declare(Number("0.0001", "0.2"), "Chance of a false finding, for the whole family.", 0.05)
+    method: str = declare(
+        Choice(*METHODS, corrections=aliases.METHODS), "How the accuracies of two arms are compared.", "sign-flip"
+    )
+    draws: int | None = optional(
+        Integer(1000, 10_000_000), "Draws of the method for a contrast.", 20000, only_if=("method", DRAWN)
+    )
+    seed: int | None = optional(Integer(0, MAX_INTEGER), "Seed of these draws.", 7, only_if=("method", DRAWN))
+    cache_tolerance: Decimal = declare(
+        Number("0", "0.5"),
+        "Share by which the subject's mean memory may exceed that of its comparator. Above 0.02 it is refused, "
+        "but in replications of a shipped study without a gate.",
+        0.02,
+    )
+    missing: str = declare(
+        Choice("inconclusive", "wrong", noun="value"),
+        'What a registered lane without a grade is: "inconclusive" rules a verdict out, "wrong" counts '
+        "it as not correct, and a verdict has to result whatever such lanes would have been.",
+        "inconclusive",
+    )
+    beside: tuple[str, ...] | None = optional(
+        ARMS,
+        "Arms with which the subject is also compared, outside the rule and its family.",
+        ["h2o"],
+        if_absent="none",
+    )
+    memory: str | None = optional(
+        Choice("slots", "bytes", "total", noun="value"),
+        'What both arms hold alike, and what an excess is charged in: mean "slots" per KV head and '
+        'layer, mean "bytes" of their keys and values, or "total", these and the bytes of the policy\'s state. '
+        "Also reported: the share of problems on which two arms hold the same, and the accuracy "
+        "interpolated to the subject's memory where they do not match.",
+        "slots",
+        if_absent="refused, but in replications of a shipped study without a gate; then slots",
+    )
+    unmatched: str | None = optional(
+        Choice("void", ISO_CACHE, noun="value"),
+        "What a contrast is in which the subject holds more than `cache_tolerance` allows: void, neither won nor "
+        'lost, or "iso-cache", where a win has to exceed the comparator\'s measurement with as much memory.',
+        ISO_CACHE,
+        if_absent="void",
+    )
+    looks: tuple[int, ...] | None = optional(
+        ListOf(Integer(2, MAX_PROBLEMS), 2, MAX_LOOKS),
+        "Held-out problems of each task after which a judge looks at the records and may stop the study; the last "
+        "number is all of them.",
+        [200, 400, 800],
+        if_absent="it is judged once, at the end",
+    )
+    spending: str | None = optional(
+        Choice(*SPENDING, noun="function"),
+        'How the looks spend alpha (Lan and DeMets): "obrien-fleming" little at first, "pocock" about evenly. '
+        "The method betting needs none, since its p holds at every look.",
+        "obrien-fleming",
+        if_absent="no looks, or the method betting",
+    )
     rule_settings: dict[str, Any] = field(default_factory=dict)
 
 

@@ -7,14 +7,25 @@ Numbers with a point are decimals, not binary floats, so that the hash covers ex
 from __future__ import annotations
 
 from collections.abc import Container, Iterator, Mapping
-from dataclasses import dataclass, replace
 from dataclasses import field as dataclass_field
+from dataclasses import replace
 from decimal import Decimal
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from analysis.rules.rule import arm_pairs
 from protocol.formats.canonical import MAX_INTEGER
-from protocol.formats.fields import Choice, ExtendedTable, Field, Integer, ListOf, MapOf, table_of
+from protocol.formats.fields import (
+    Choice,
+    ExtendedTable,
+    Field,
+    Integer,
+    ListOf,
+    MapOf,
+    declaration,
+    declare,
+    optional,
+    table_of,
+)
 from protocol.formats.instruments import INSTRUMENTS
 from protocol.formats.registry import load_attribute
 from protocol.formats.vocabulary import LATE_SOURCES, RERUN_SUFFIX
@@ -54,239 +65,188 @@ STUDY = VisibleText(r"[A-Za-z0-9][A-Za-z0-9._+-]*", "the name of a folder beside
 MARGIN = Number("0.001", "0.5")  # accuracy points
 
 
-class Arm(NamedTuple):
+@declaration()
+class Arm:
     """A policy, or a press of kvpress, with a name."""
 
     name: str
-    policy: Annotated[
-        str | None, Field(DeferredKind(POLICY), "The policy, by its name.", "snapkv", if_absent="the arm is a press")
-    ] = None
-    set: Annotated[
-        Mapping[str, Any] | None,
-        Field(
-            PolicySettings(),
-            "Settings of it, by the paths that `kv-prereg policies NAME` prints; of a press, its own "
-            "arguments by their names (docs/presses.md).",
-            {"scoring.window": 64},
-            if_absent="all as the policy has them",
-        ),
-    ] = None
-    press: Annotated[
-        str | None,
-        Field(
-            PRESS,
-            "A press of kvpress in place of a policy, where it is installed. Without compression_ratio in "
-            "`set`, it gets the ratio that leaves the budget.",
-            "kvpress:SnapKVPress",
-            if_absent="the arm is a policy",
-        ),
-    ] = None
+    policy: str | None = optional(
+        DeferredKind(POLICY), "The policy, by its name.", "snapkv", if_absent="the arm is a press"
+    )
+    set: Mapping[str, Any] | None = optional(
+        PolicySettings(),
+        "Settings of it, by the paths that `kv-prereg policies NAME` prints; of a press, its own "
+        "arguments by their names (docs/presses.md).",
+        {"scoring.window": 64},
+        if_absent="all as the policy has them",
+    )
+    press: str | None = optional(
+        PRESS,
+        "A press of kvpress in place of a policy, where it is installed. Without compression_ratio in "
+        "`set`, it gets the ratio that leaves the budget.",
+        "kvpress:SnapKVPress",
+        if_absent="the arm is a policy",
+    )
 
 
 ARM = replace(table_of(Arm), corrections=aliases.ARM)
 
 
-class Claim(NamedTuple):
+@declaration()
+class Claim:
     """A claim about an arm in every cell, which the rule does not test."""
 
     name: str
-    arm: Annotated[str, Field(VisibleText(), "The arm that it is about.", "1d_div-0.5")]
-    says: Annotated[
-        str,
-        Field(
-            Choice("worse", "same", "better", noun="value", corrections={"equal": "same", "equivalent": "same"}),
-            "The claim about its accuracy, compared with the parent's.",
-            "worse",
-        ),
-    ]
-    parent: Annotated[
-        str | None,
-        Field(
-            VisibleText(),
-            "The arm that it is compared with; it may be the full cache, which holds more on purpose.",
-            "1d",
-            if_absent="the subject",
-        ),
-    ] = None
-    margin: Annotated[
-        Decimal | None,
-        Field(MARGIN, "Accuracy points within which the two are the same.", 0.03, only_if=("says", ("same",))),
-    ] = None
+    arm: str = declare(VisibleText(), "The arm that it is about.", "1d_div-0.5")
+    says: str = declare(
+        Choice("worse", "same", "better", noun="value", corrections={"equal": "same", "equivalent": "same"}),
+        "The claim about its accuracy, compared with the parent's.",
+        "worse",
+    )
+    parent: str | None = optional(
+        VisibleText(),
+        "The arm that it is compared with; it may be the full cache, which holds more on purpose.",
+        "1d",
+        if_absent="the subject",
+    )
+    margin: Decimal | None = optional(
+        MARGIN, "Accuracy points within which the two are the same.", 0.03, only_if=("says", ("same",))
+    )
 
 
-@dataclass(frozen=True)
+@declaration()
 class Sweep:
     """Candidates, one of which is chosen as the subject of the decision, on development problems only."""
 
-    name: Annotated[str, Field(ArmName(), "The arm that confirms the winner.", "chosen")]
-    candidates: Annotated[
-        tuple[str, ...], Field(ARMS, "Two arms or more, in the order in which ties prefer them.", ["h2o", "random"])
-    ]
-    baseline: Annotated[str, Field(VisibleText(), "The arm that they are compared with.", "streaming")]
-    seeds: Annotated[tuple[int, ...], Field(SEEDS, "The seeds of the probe.", [3, 4])]
-    tolerance: Annotated[Decimal, Field(Number("0", "0.1"), "Differences of accuracy up to this one are a tie.", 0.005)]
-    grid: Annotated[
-        Mapping[str, Mapping[str, Any]] | None,
-        Field(
-            SettingGrids(),
-            "Settings that are varied, by candidate: in its place stands one for each combination of values, "
-            "the last setting changing fastest, e.g. crystal+max_trunk-16. The lock has what it makes.",
-            {"crystal": {"scoring.max_trunk": [16, 24, 32, 48]}},
-            if_absent="candidates are arms as they are written",
-        ),
-    ] = None
+    name: str = declare(ArmName(), "The arm that confirms the winner.", "chosen")
+    candidates: tuple[str, ...] = declare(
+        ARMS, "Two arms or more, in the order in which ties prefer them.", ["h2o", "random"]
+    )
+    baseline: str = declare(VisibleText(), "The arm that they are compared with.", "streaming")
+    seeds: tuple[int, ...] = declare(SEEDS, "The seeds of the probe.", [3, 4])
+    tolerance: Decimal = declare(Number("0", "0.1"), "Differences of accuracy up to this one are a tie.", 0.005)
+    grid: Mapping[str, Mapping[str, Any]] | None = optional(
+        SettingGrids(),
+        "Settings that are varied, by candidate: in its place stands one for each combination of values, "
+        "the last setting changing fastest, e.g. crystal+max_trunk-16. The lock has what it makes.",
+        {"crystal": {"scoring.max_trunk": [16, 24, 32, 48]}},
+        if_absent="candidates are arms as they are written",
+    )
 
 
-@dataclass(frozen=True)
+@declaration()
 class Randomness:
     """The source of a value, known only after the lock, from which seeds and generated held-out problems are
     drawn: see protocol.evidence.late_randomness. Without it they are as registered.
     """
 
-    source: Annotated[str, Field(Choice(*LATE_SOURCES), "What brings the value.", "nonce")]
-    auditor: Annotated[
-        str | None, Field(AUDITOR, "The public key that will sign the nonce.", only_if=("source", ("nonce",)))
-    ] = None
-    name: Annotated[
-        str | None, Field(VisibleText(), "The beacon.", "drand quicknet", only_if=("source", ("beacon",)))
-    ] = None
-    round: Annotated[
-        int | None, Field(Integer(1, MAX_INTEGER), "Its round.", 12_345_678, only_if=("source", ("beacon",)))
-    ] = None
+    source: str = declare(Choice(*LATE_SOURCES), "What brings the value.", "nonce")
+    auditor: str | None = optional(AUDITOR, "The public key that will sign the nonce.", only_if=("source", ("nonce",)))
+    name: str | None = optional(VisibleText(), "The beacon.", "drand quicknet", only_if=("source", ("beacon",)))
+    round: int | None = optional(Integer(1, MAX_INTEGER), "Its round.", 12_345_678, only_if=("source", ("beacon",)))
 
 
-@dataclass(frozen=True)
+@declaration()
 class Witness:
     """Who is asked by `register` to stamp the digest of the lock: see protocol.witnesses.registered."""
 
-    kind: Annotated[
-        str,
-        Field(
-            Choice("git", "ots", "rfc3161", "sigstore", "none"),
-            "A git remote, OpenTimestamps, an authority, a public log, nobody.",
-            "git",
-        ),
-    ]
-    remote: Annotated[
-        str | None, Field(ADDRESS, "A remote of this repository, or its address.", "origin", only_if=("kind", ("git",)))
-    ] = None
-    authority: Annotated[
-        str | None, Field(ADDRESS, "Its address.", "https://freetsa.org/tsr", only_if=("kind", ("rfc3161",)))
-    ] = None
-    identity: Annotated[
-        str | None, Field(VisibleText(), "Who signs the lock.", "me@example.org", only_if=("kind", ("sigstore",)))
-    ] = None
-    issuer: Annotated[
-        str | None,
-        Field(ADDRESS, "Whose login says so.", "https://github.com/login/oauth", only_if=("kind", ("sigstore",))),
-    ] = None
+    kind: str = declare(
+        Choice("git", "ots", "rfc3161", "sigstore", "none"),
+        "A git remote, OpenTimestamps, an authority, a public log, nobody.",
+        "git",
+    )
+    remote: str | None = optional(
+        ADDRESS, "A remote of this repository, or its address.", "origin", only_if=("kind", ("git",))
+    )
+    authority: str | None = optional(ADDRESS, "Its address.", "https://freetsa.org/tsr", only_if=("kind", ("rfc3161",)))
+    identity: str | None = optional(
+        VisibleText(), "Who signs the lock.", "me@example.org", only_if=("kind", ("sigstore",))
+    )
+    issuer: str | None = optional(
+        ADDRESS, "Whose login says so.", "https://github.com/login/oauth", only_if=("kind", ("sigstore",))
+    )
 
 
-class Outcome(NamedTuple):
+@declaration()
+class Outcome:
     """What arms are compared by, where it is not what their answers are worth."""
 
-    kind: Annotated[
-        str,
-        Field(
-            Choice("agreement", noun="value"),
-            "With the full cache: the share of positions of its text at which an arm that is fed this text, and evicts "
-            "as ever, would have said the same token. The full cache is graded, for the gate.",
-            "agreement",
-        ),
-    ]
+    kind: str = declare(
+        Choice("agreement", noun="value"),
+        "With the full cache: the share of positions of its text at which an arm that is fed this text, and evicts "
+        "as ever, would have said the same token. The full cache is graded, for the gate.",
+        "agreement",
+    )
 
 
-@dataclass(frozen=True)
+@declaration()
 class Exclude:
     """Problems that are recorded as excluded and not run, also in the probe."""
 
-    prompt_tokens_above: Annotated[
-        int, Field(Integer(1, 2**24), "Those whose context has more tokens than this.", 4096)
-    ]
+    prompt_tokens_above: int = declare(Integer(1, 2**24), "Those whose context has more tokens than this.", 4096)
 
 
-@dataclass(frozen=True)
+@declaration()
 class Design:
     """A registered design. With a sweep, `probe_design` and `confirm_design` are what runs."""
 
-    title: Annotated[str, Field(VisibleLine(), "What the study is.", "SnapKV against StreamingLLM")]
-    question: Annotated[
-        str, Field(VisibleLine(), "The question that the rule answers.", "At equal memory, is SnapKV more accurate?")
-    ]
-    models: Annotated[
-        tuple[str, ...],
-        Field(
-            ARMS,
-            "Models, by name, as hf:<owner>/<name>@<commit> or as path:<folder>. Budgets are of their layers "
-            "of full attention; sliding-window layers keep their window in every arm.",
-            ["smollm2-135m"],
-        ),
-    ]
-    seeds: Annotated[
-        tuple[int, ...], Field(SEEDS, "One lane is decoded for each; they differ where lanes are sampled.", [0])
-    ]
-    budgets: Annotated[
-        tuple[Budget, ...], Field(ListOf(BudgetKind(), 1), "What each KV head of each layer may keep.", [0.3, 128])
-    ]
-    tasks: Annotated[tuple[Task, ...], Field(TableArray(TASK, 1), "What is asked.")]
-    arms: Annotated[tuple[Arm, ...], Field(TablesByName(ARM, "arm"), "The policies.")]
-    generation: Annotated[
-        Generation, Field(replace(table_of(Generation), corrections=aliases.GENERATION), "How lanes are decoded.")
-    ]
-    decision: Annotated[Decision, Field(DECISION, "The question, and the rule that answers it.")]
-    gate: Annotated[
-        Gate | None,
-        Field(
-            table_of(Gate),
-            "What the full cache must reach, for every model and task; else the verdict is INCONCLUSIVE.",
-            if_absent="refused, but in replications of a shipped study without one",
-        ),
-    ] = None
-    sweep: Annotated[
-        Sweep | None,
-        Field(table_of(Sweep), "Candidates of which the probe chooses the subject.", if_absent="no choice"),
-    ] = None
-    randomness: Annotated[
-        Randomness | None,
-        Field(table_of(Randomness), "A value of after the lock.", if_absent="seeds and problems as registered"),
-    ] = None
-    witness: Annotated[
-        Witness | None, Field(table_of(Witness), "Who stamps the lock.", if_absent="nobody: CONFIRMED (UNWITNESSED)")
-    ] = None
-    outcome: Annotated[
-        Outcome | None,
-        Field(
-            table_of(Outcome),
-            "What arms are compared by.",
-            if_absent="what the answers are worth, as the task grades it",
-        ),
-    ] = None
-    exclude: Annotated[Exclude | None, Field(table_of(Exclude), "Problems that are not run.", if_absent="none")] = None
-    cite: Annotated[
-        Mapping[str, str] | None,
-        Field(
-            MapOf(STUDY, 1, "arms with the name of a study"),
-            "Arms that are not decoded again: by arm the folder beside this one of a study whose sealed records are "
-            "taken, where all on which a lane depends is equal (docs/decisions/69-baselines-run-once.md).",
-            {"1d": "001-baselines"},
-            if_absent="all arms are decoded",
-        ),
-    ] = None
-    claims: Annotated[
-        tuple[Claim, ...],
-        Field(TablesByName(table_of(Claim), "claim"), "Claims of arms, outside the rule.", if_absent="none"),
-    ] = ()
-    neighbours: Annotated[
-        tuple[Budget, ...],
-        Field(
-            ListOf(BudgetKind(), 1),
-            "Budgets beside those of the study, at which its comparators alone are decoded. A subject that holds more "
-            "than its comparator has to win against it at the nearest of these and the budgets that holds as much, "
-            "too; else it is charged with all that the comparator gains up to its next budget.",
-            [132],
-            if_absent="none",
-        ),
-    ] = ()
+    title: str = declare(VisibleLine(), "What the study is.", "SnapKV against StreamingLLM")
+    question: str = declare(
+        VisibleLine(), "The question that the rule answers.", "At equal memory, is SnapKV more accurate?"
+    )
+    models: tuple[str, ...] = declare(
+        ARMS,
+        "Models, by name, as hf:<owner>/<name>@<commit> or as path:<folder>. Budgets are of their layers "
+        "of full attention; sliding-window layers keep their window in every arm.",
+        ["smollm2-135m"],
+    )
+    seeds: tuple[int, ...] = declare(SEEDS, "One lane is decoded for each; they differ where lanes are sampled.", [0])
+    budgets: tuple[Budget, ...] = declare(
+        ListOf(BudgetKind(), 1), "What each KV head of each layer may keep.", [0.3, 128]
+    )
+    tasks: tuple[Task, ...] = declare(TableArray(TASK, 1), "What is asked.")
+    arms: tuple[Arm, ...] = declare(TablesByName(ARM, "arm"), "The policies.")
+    generation: Generation = declare(
+        replace(table_of(Generation), corrections=aliases.GENERATION), "How lanes are decoded."
+    )
+    decision: Decision = declare(DECISION, "The question, and the rule that answers it.")
+    gate: Gate | None = optional(
+        table_of(Gate),
+        "What the full cache must reach, for every model and task; else the verdict is INCONCLUSIVE.",
+        if_absent="refused, but in replications of a shipped study without one",
+    )
+    sweep: Sweep | None = optional(
+        table_of(Sweep), "Candidates of which the probe chooses the subject.", if_absent="no choice"
+    )
+    randomness: Randomness | None = optional(
+        table_of(Randomness), "A value of after the lock.", if_absent="seeds and problems as registered"
+    )
+    witness: Witness | None = optional(
+        table_of(Witness), "Who stamps the lock.", if_absent="nobody: CONFIRMED (UNWITNESSED)"
+    )
+    outcome: Outcome | None = optional(
+        table_of(Outcome), "What arms are compared by.", if_absent="what the answers are worth, as the task grades it"
+    )
+    exclude: Exclude | None = optional(table_of(Exclude), "Problems that are not run.", if_absent="none")
+    cite: Mapping[str, str] | None = optional(
+        MapOf(STUDY, 1, "arms with the name of a study"),
+        "Arms that are not decoded again: by arm the folder beside this one of a study whose sealed records are "
+        "taken, where all on which a lane depends is equal (docs/decisions/69-baselines-run-once.md).",
+        {"1d": "001-baselines"},
+        if_absent="all arms are decoded",
+    )
+    claims: tuple[Claim, ...] = optional(
+        TablesByName(table_of(Claim), "claim"), "Claims of arms, outside the rule.", if_absent="none", default=()
+    )
+    neighbours: tuple[Budget, ...] = optional(
+        ListOf(BudgetKind(), 1),
+        "Budgets beside those of the study, at which its comparators alone are decoded. A subject that holds more "
+        "than its comparator has to win against it at the nearest of these and the budgets that holds as much, "
+        "too; else it is charged with all that the comparator gains up to its next budget.",
+        [132],
+        if_absent="none",
+        default=(),
+    )
     instruments: Mapping[str, Any] = dataclass_field(default_factory=dict)  # the tables of instruments by name
 
     @property
@@ -369,17 +329,17 @@ class Design:
         """
         if self.sweep is None:
             repeated = self.arm(self.decision.against[0])
-            return replace(self, arms=(*self.arms, repeated._replace(name=repeated.name + RERUN_SUFFIX)))
+            return replace(self, arms=(*self.arms, replace(repeated, name=repeated.name + RERUN_SUFFIX)))
         base = self.arm(self.sweep.baseline)
         candidates = (self.arm(name) for name in self.sweep.candidates)
-        arms = (*candidates, base, base._replace(name=base.name + RERUN_SUFFIX))
+        arms = (*candidates, base, replace(base, name=base.name + RERUN_SUFFIX))
         return replace(self, arms=arms, seeds=self.sweep.seeds, sweep=None, neighbours=())
 
     def confirm_design(self, winner: str) -> Design:
         """Return the design that confirms a sweep: `winner`, named as the sweep, replaces all candidates."""
         sweep = self.sweep
         assert sweep is not None
-        chosen = self.arm(winner)._replace(name=sweep.name)
+        chosen = replace(self.arm(winner), name=sweep.name)
         arms = (chosen if arm.name == sweep.candidates[0] else arm for arm in self.arms)
         remaining = tuple(arm for arm in arms if arm.name not in sweep.candidates)
         return replace(self, arms=remaining, sweep=None)

@@ -1,176 +1,131 @@
 """The table [generation] of protocol.toml: how lanes are decoded."""
 
 from decimal import Decimal
-from typing import Annotated, NamedTuple
 
-from protocol.formats.fields import FLAG, Choice, Field, Integer, Plain, table_of
+from protocol.formats.fields import FLAG, Choice, Integer, Plain, declaration, declare, optional, table_of
 from protocol.plan import aliases
 from protocol.plan.field_kinds import Number, Recency, VisibleText
 
 TRUE = Plain(lambda value: value is True, {"const": True}, "true, or leave it out")
 
 
-class Preservation(NamedTuple):
+@declaration()
+class Preservation:
     """Slots that no evicting arm may drop."""
 
-    prompt: Annotated[bool, Field(FLAG, "Whether the tokens of the prompt stay.", True)]
-    recent: Annotated[
-        int | str,
-        Field(
-            Recency(),
-            "How many of the last slots of each head stay: a number, or a share of the budget K of the "
-            "event, rounded down.",
-            "min(128, K/4)",
-        ),
-    ]
-    lines: Annotated[
-        str | None,
-        Field(
-            VisibleText(r"\S(.*\S)?", "what a line begins with, without spaces around it"),
-            "Lines of the answer that begin with this stay, too: the latest ones, in what the others leave "
-            "of the budget, and in half of it at most.",
-            "State:",
-            if_absent="no line",
-        ),
-    ] = None
-    sinks: Annotated[
-        int | str | None,
-        Field(Recency(), "How many of the first slots of each head stay, as `recent`.", "K/10", if_absent="no sinks"),
-    ] = None
+    prompt: bool = declare(FLAG, "Whether the tokens of the prompt stay.", True)
+    recent: int | str = declare(
+        Recency(),
+        "How many of the last slots of each head stay: a number, or a share of the budget K of the "
+        "event, rounded down.",
+        "min(128, K/4)",
+    )
+    lines: str | None = optional(
+        VisibleText(r"\S(.*\S)?", "what a line begins with, without spaces around it"),
+        "Lines of the answer that begin with this stay, too: the latest ones, in what the others leave "
+        "of the budget, and in half of it at most.",
+        "State:",
+        if_absent="no line",
+    )
+    sinks: int | str | None = optional(
+        Recency(), "How many of the first slots of each head stay, as `recent`.", "K/10", if_absent="no sinks"
+    )
 
 
-class Generation(NamedTuple):
+@declaration()
+class Generation:
     """How lanes are decoded: sampling, batches, eviction schedule, device."""
 
-    temperature: Annotated[Decimal, Field(Number("0", "5"), "0 decodes greedily; above it, samples.", 0)]
-    dtype: Annotated[
-        str,
-        Field(
-            Choice("float32", "bfloat16", corrections=aliases.DTYPES),
-            "Numbers that weights and cache are held in.",
-            "float32",
-        ),
-    ]
-    device: Annotated[str, Field(Choice("cpu", "cuda", corrections=aliases.DEVICES), "Where the model runs.", "cpu")]
-    threads: Annotated[int, Field(Integer(1, 1024), "Threads of each process.", 2)]
-    top_p: Annotated[
-        Decimal | None,
-        Field(
-            Number("0.0001", "1"),
-            "Share of the probability, at the temperature, that the tokens hold of which one is drawn: the "
-            "likeliest ones, with the one that crosses it.",
-            0.95,
-            if_absent="1, all tokens",
-        ),
-    ] = None
-    problems_per_batch: Annotated[
-        int | None,
-        Field(
-            Integer(1, 1024), "Problems whose lanes decode together, and are recorded with one write.", 4, if_absent="1"
-        ),
-    ] = None
-    lanes_per_batch: Annotated[
-        int | None,
-        Field(
-            Integer(1, 65_536),
-            'How many of these lanes decode at once. With `kernel = "native"` no record depends on it, and where it is '
-            "left out each machine chooses.",
-            64,
-            if_absent="registering chooses, by the memory that is free",
-        ),
-    ] = None
-    prefill_chunk: Annotated[
-        int | None, Field(Integer(1, 2**24), "Tokens of a prompt that are fed at once.", 512, if_absent="all")
-    ] = None
-    interval: Annotated[
-        int | None,
-        Field(
-            Integer(1, 1_000_000),
-            "Decode steps between the events of every arm that evicts and has no interval of its own.",
-            128,
-            if_absent="no event while decoding",
-        ),
-    ] = None
-    cadence: Annotated[
-        str | None,
-        Field(
-            Choice("slack", "exact"),
-            '"slack": a lane grows to its budget and one interval before it is cut. "exact": it is cut every '
-            "`interval` steps.",
-            "slack",
-            if_absent="slack",
-        ),
-    ] = None
-    first_event: Annotated[
-        int | None,
-        Field(
-            Integer(0, 1_000_000),
-            "Decode steps before which no event fires, beside the one at the end of the compressed prompt. "
-            "1: the first token of the answer is chosen first. 0: a question that stands outside may be "
-            "cut before it.",
-            0,
-            if_absent="1",
-        ),
-    ] = None
-    prompt: Annotated[
-        str | None,
-        Field(
-            Choice("competes", "pinned", noun="value"),
-            '"pinned" protects the tokens of the prompt at every event; else they compete like all others.',
-            "pinned",
-            if_absent="competes",
-        ),
-    ] = None
-    preserve: Annotated[
-        Preservation | None,
-        Field(
-            table_of(Preservation),
-            "What every evicting arm protects, in place of what its policy protects: the policy's sinks "
-            "and windows compete like all others then, also a window whose queries it scores by. It stands "
-            "without `prompt`.",
-            if_absent="what each policy protects",
-        ),
-    ] = None
-    think_only: Annotated[
-        bool | None,
-        Field(
-            TRUE,
-            "No event fires once a lane has said the mark of its model that ends the thinking: the token "
-            "`</think>` or, where there is none, a token that begins with `\\boxed`.",
-            True,
-            if_absent="events until the answer ends",
-        ),
-    ] = None
-    attention: Annotated[
-        str | None,
-        Field(
-            Choice("padded", "varlen", noun="value"),
-            'How new tokens attend to slots. "varlen": every KV head of a lane as a sequence of its own '
-            'length, in an order of sums that does not depend on the company; on cuda in bfloat16. "padded": '
-            "heads of a pool filled up to one length, with a mask.",
-            "padded",
-            if_absent="varlen on cuda in bfloat16, where the heads of the model fit, and padded elsewhere",
-        ),
-    ] = None
-    kernel: Annotated[
-        str | None,
-        Field(
-            Choice("eager", "native", noun="value"),
-            'What computes a decode step. "native": C++, built on first use, whose numbers do not depend on the '
-            'company of a lane; on cpu in float32, for Llama, Qwen2 and Qwen3. "eager": the model\'s own forward.',
-            "native",
-            if_absent="eager",
-        ),
-    ] = None
-    workers: Annotated[
-        int | None,
-        Field(
-            Integer(1, 256),
-            "Processes that run batches side by side, with `threads` each. It changes no record.",
-            2,
-            if_absent="1",
-        ),
-    ] = None
+    temperature: Decimal = declare(Number("0", "5"), "0 decodes greedily; above it, samples.", 0)
+    dtype: str = declare(
+        Choice("float32", "bfloat16", corrections=aliases.DTYPES),
+        "Numbers that weights and cache are held in.",
+        "float32",
+    )
+    device: str = declare(Choice("cpu", "cuda", corrections=aliases.DEVICES), "Where the model runs.", "cpu")
+    threads: int = declare(Integer(1, 1024), "Threads of each process.", 2)
+    top_p: Decimal | None = optional(
+        Number("0.0001", "1"),
+        "Share of the probability, at the temperature, that the tokens hold of which one is drawn: the "
+        "likeliest ones, with the one that crosses it.",
+        0.95,
+        if_absent="1, all tokens",
+    )
+    problems_per_batch: int | None = optional(
+        Integer(1, 1024), "Problems whose lanes decode together, and are recorded with one write.", 4, if_absent="1"
+    )
+    lanes_per_batch: int | None = optional(
+        Integer(1, 65_536),
+        'How many of these lanes decode at once. With `kernel = "native"` no record depends on it, and where it is '
+        "left out each machine chooses.",
+        64,
+        if_absent="registering chooses, by the memory that is free",
+    )
+    prefill_chunk: int | None = optional(
+        Integer(1, 2**24), "Tokens of a prompt that are fed at once.", 512, if_absent="all"
+    )
+    interval: int | None = optional(
+        Integer(1, 1_000_000),
+        "Decode steps between the events of every arm that evicts and has no interval of its own.",
+        128,
+        if_absent="no event while decoding",
+    )
+    cadence: str | None = optional(
+        Choice("slack", "exact"),
+        '"slack": a lane grows to its budget and one interval before it is cut. "exact": it is cut every '
+        "`interval` steps.",
+        "slack",
+        if_absent="slack",
+    )
+    first_event: int | None = optional(
+        Integer(0, 1_000_000),
+        "Decode steps before which no event fires, beside the one at the end of the compressed prompt. "
+        "1: the first token of the answer is chosen first. 0: a question that stands outside may be "
+        "cut before it.",
+        0,
+        if_absent="1",
+    )
+    prompt: str | None = optional(
+        Choice("competes", "pinned", noun="value"),
+        '"pinned" protects the tokens of the prompt at every event; else they compete like all others.',
+        "pinned",
+        if_absent="competes",
+    )
+    preserve: Preservation | None = optional(
+        table_of(Preservation),
+        "What every evicting arm protects, in place of what its policy protects: the policy's sinks "
+        "and windows compete like all others then, also a window whose queries it scores by. It stands "
+        "without `prompt`.",
+        if_absent="what each policy protects",
+    )
+    think_only: bool | None = optional(
+        TRUE,
+        "No event fires once a lane has said the mark of its model that ends the thinking: the token "
+        "`</think>` or, where there is none, a token that begins with `\\boxed`.",
+        True,
+        if_absent="events until the answer ends",
+    )
+    attention: str | None = optional(
+        Choice("padded", "varlen", noun="value"),
+        'How new tokens attend to slots. "varlen": every KV head of a lane as a sequence of its own '
+        'length, in an order of sums that does not depend on the company; on cuda in bfloat16. "padded": '
+        "heads of a pool filled up to one length, with a mask.",
+        "padded",
+        if_absent="varlen on cuda in bfloat16, where the heads of the model fit, and padded elsewhere",
+    )
+    kernel: str | None = optional(
+        Choice("eager", "native", noun="value"),
+        'What computes a decode step. "native": C++, built on first use, whose numbers do not depend on the '
+        'company of a lane; on cpu in float32, for Llama, Qwen2 and Qwen3. "eager": the model\'s own forward.',
+        "native",
+        if_absent="eager",
+    )
+    workers: int | None = optional(
+        Integer(1, 256),
+        "Processes that run batches side by side, with `threads` each. It changes no record.",
+        2,
+        if_absent="1",
+    )
 
     @property
     def is_batch_invariant(self) -> bool:

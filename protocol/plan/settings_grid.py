@@ -64,7 +64,7 @@ def _expand_arm(arm: Arm, over: Mapping[str, Sequence[Any]]) -> list[Arm]:
         raise Fault.from_message(f"sweep.grid.{arm.name}: makes {count} candidates; name values for at most {MOST}")
     names, values = _candidate_names(arm.name, over), itertools.product(*over.values())
     return [
-        arm._replace(name=name, set={**settings, **dict(zip(over, combination, strict=True))})
+        replace(arm, name=name, set={**settings, **dict(zip(over, combination, strict=True))})
         for name, combination in zip(names, values, strict=True)
     ]
 

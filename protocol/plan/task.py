@@ -4,11 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from decimal import Decimal
-from typing import Annotated, Any, NamedTuple
+from typing import Any
 
 from protocol import grading, tasks
 from protocol.formats.canonical import MAX_INTEGER
-from protocol.formats.fields import Choice, Fault, Field, Integer, ListOf, Schema, Table, table_of
+from protocol.formats.fields import (
+    Choice,
+    Fault,
+    Integer,
+    ListOf,
+    Schema,
+    Table,
+    declaration,
+    declare,
+    optional,
+    table_of,
+)
 from protocol.plan import aliases
 from protocol.plan.field_kinds import NAME, CatalogueName, Number, VisibleText
 
@@ -27,15 +38,16 @@ ONLY_WITH = {
 }
 
 
-class Longest(NamedTuple):
+@declaration()
+class Longest:
     """The maximum length of a context, in one of two units."""
 
-    words: Annotated[
-        int | None, Field(Integer(2, MAX_INTEGER), "Words, as white space parts them.", 20000, if_absent="not counted")
-    ] = None
-    tokens: Annotated[
-        int | None, Field(Integer(2, MAX_INTEGER), "Tokens of the model's own tokenizer.", if_absent="not counted")
-    ] = None
+    words: int | None = optional(
+        Integer(2, MAX_INTEGER), "Words, as white space parts them.", 20000, if_absent="not counted"
+    )
+    tokens: int | None = optional(
+        Integer(2, MAX_INTEGER), "Tokens of the model's own tokenizer.", if_absent="not counted"
+    )
 
 
 class ExactlyOneTable(Table):
@@ -65,127 +77,83 @@ class BuiltinTaskName(CatalogueName):
         return Fault(fault.author_message + (advice if LISTING in fault.author_message else ""), fault.audit_message)
 
 
-class Task(NamedTuple):
+@declaration()
+class Task:
     """A frozen set of problems, and how they are put to the model."""
 
-    name: Annotated[
-        str,
-        Field(
-            VisibleText(NAME.pattern, "a name of ASCII letters, digits and . _ + -"),
-            "The task, one of ours; of a file or a task of lm-eval what the study calls it.",
-            "needle-768",
-            if_absent="the name of the file without its ending, or of the task of lm-eval",
-        ),
-    ]
-    query: Annotated[
-        str,
-        Field(
-            Choice("inside", "outside"),
-            'Whether the question stands "inside" the compressed prompt, or comes after the compression.',
-            "inside",
-        ),
-    ]
-    max_new_tokens: Annotated[int, Field(Integer(1, 65536), "New tokens after which a lane is stopped.", 128)]
-    file: Annotated[
-        str | None,
-        Field(
-            FILE,
-            "Problems of your own, one a line: see docs/tasks.md.",
-            "mine.jsonl",
-            if_absent="the task is one of ours, or of lm-eval",
-        ),
-    ] = None
-    grader: Annotated[
-        str | None,
-        Field(
-            CatalogueName(grading.grader_names, "kv-prereg tasks graders", open=True),
-            "What grades the answers of a file.",
-            "contains",
-            if_absent="refused with a file; other tasks have theirs",
-        ),
-    ] = None
-    instruction: Annotated[
-        str | None,
-        Field(
-            VisibleText(),
-            "With a file: the last thing of each user message.",
-            "Answer with one word.",
-            if_absent="none",
-        ),
-    ] = None
-    lm_eval: Annotated[
-        str | None,
-        Field(
-            VisibleText(r"[A-Za-z0-9][A-Za-z0-9._+-]*", "the name of a task of the installed lm-eval"),
-            "A task of lm-eval.",
-            "longbench_qasper",
-            if_absent="the task is one of ours, or a file",
-        ),
-    ] = None
-    data: Annotated[
-        str | None,
-        Field(
-            FILE,
-            "With lm_eval: its problems, in their original schema.",
-            "qasper.jsonl",
-            if_absent="those of RULER, which lm-eval makes",
-        ),
-    ] = None
-    lengths: Annotated[
-        tuple[int, ...] | None,
-        Field(
-            ListOf(Integer(1, MOST_TOKENS), 1),
-            "With a task of RULER: tokens of a prompt.",
-            [4096],
-            if_absent="refused with a task of RULER, which makes its problems",
-        ),
-    ] = None
-    population: Annotated[
-        str | None,
-        Field(
-            VisibleText(),
-            "With a file or data: what its problems are a sample of, for the first line of the verdict.",
-            "questions about court decisions of 2024, two from each",
-            if_absent="the verdict is about these problems alone",
-        ),
-    ] = None
-    chance: Annotated[
-        Decimal | None,
-        Field(
-            Number("0", "0.95"),
-            "The share of answers that a guess gets right which sees the question and not its context: 0 for free "
-            "text, 0.25 for one of four choices.",
-            0.25,
-            if_absent="that of a task of ours; refused with any other, but in replications of a shipped study",
-        ),
-    ] = None
-    longest: Annotated[
-        Longest | None,
-        Field(
-            ExactlyOneTable(table_of(Longest).fields, Longest),
-            "With a file or data: a longer context is cut in its middle.",
-            {"words": 20000},
-            if_absent="no context is cut",
-        ),
-    ] = None
-    dev: Annotated[
-        int | None,
-        Field(
-            Integer(1, MAX_INTEGER),
-            "Development problems: the first by the MD5 of their ids.",
-            40,
-            if_absent="all of them",
-        ),
-    ] = None
-    confirm: Annotated[
-        int | None,
-        Field(
-            Integer(1, MAX_INTEGER),
-            "Held-out problems: the first by the MD5 of their ids, so that a smaller study is part of a larger one.",
-            200,
-            if_absent="all of them",
-        ),
-    ] = None
+    name: str = declare(
+        VisibleText(NAME.pattern, "a name of ASCII letters, digits and . _ + -"),
+        "The task, one of ours; of a file or a task of lm-eval what the study calls it.",
+        "needle-768",
+        if_absent="the name of the file without its ending, or of the task of lm-eval",
+    )
+    query: str = declare(
+        Choice("inside", "outside"),
+        'Whether the question stands "inside" the compressed prompt, or comes after the compression.',
+        "inside",
+    )
+    max_new_tokens: int = declare(Integer(1, 65536), "New tokens after which a lane is stopped.", 128)
+    file: str | None = optional(
+        FILE,
+        "Problems of your own, one a line: see docs/tasks.md.",
+        "mine.jsonl",
+        if_absent="the task is one of ours, or of lm-eval",
+    )
+    grader: str | None = optional(
+        CatalogueName(grading.grader_names, "kv-prereg tasks graders", open=True),
+        "What grades the answers of a file.",
+        "contains",
+        if_absent="refused with a file; other tasks have theirs",
+    )
+    instruction: str | None = optional(
+        VisibleText(), "With a file: the last thing of each user message.", "Answer with one word.", if_absent="none"
+    )
+    lm_eval: str | None = optional(
+        VisibleText(r"[A-Za-z0-9][A-Za-z0-9._+-]*", "the name of a task of the installed lm-eval"),
+        "A task of lm-eval.",
+        "longbench_qasper",
+        if_absent="the task is one of ours, or a file",
+    )
+    data: str | None = optional(
+        FILE,
+        "With lm_eval: its problems, in their original schema.",
+        "qasper.jsonl",
+        if_absent="those of RULER, which lm-eval makes",
+    )
+    lengths: tuple[int, ...] | None = optional(
+        ListOf(Integer(1, MOST_TOKENS), 1),
+        "With a task of RULER: tokens of a prompt.",
+        [4096],
+        if_absent="refused with a task of RULER, which makes its problems",
+    )
+    population: str | None = optional(
+        VisibleText(),
+        "With a file or data: what its problems are a sample of, for the first line of the verdict.",
+        "questions about court decisions of 2024, two from each",
+        if_absent="the verdict is about these problems alone",
+    )
+    chance: Decimal | None = optional(
+        Number("0", "0.95"),
+        "The share of answers that a guess gets right which sees the question and not its context: 0 for free "
+        "text, 0.25 for one of four choices.",
+        0.25,
+        if_absent="that of a task of ours; refused with any other, but in replications of a shipped study",
+    )
+    longest: Longest | None = optional(
+        ExactlyOneTable(table_of(Longest).fields, Longest),
+        "With a file or data: a longer context is cut in its middle.",
+        {"words": 20000},
+        if_absent="no context is cut",
+    )
+    dev: int | None = optional(
+        Integer(1, MAX_INTEGER), "Development problems: the first by the MD5 of their ids.", 40, if_absent="all of them"
+    )
+    confirm: int | None = optional(
+        Integer(1, MAX_INTEGER),
+        "Held-out problems: the first by the MD5 of their ids, so that a smaller study is part of a larger one.",
+        200,
+        if_absent="all of them",
+    )
 
 
 class TaskTable(Table):

@@ -77,10 +77,10 @@ def fit_to_machine(protocol: Design, tokens: int | None) -> Design:
     """
     generation = protocol.generation
     if generation.device == "cuda" and not torch.cuda.is_available():
-        generation = generation._replace(device="cpu", dtype="float32")
-    generation = generation._replace(threads=min(generation.threads, os.cpu_count() or 1))
+        generation = replace(generation, device="cpu", dtype="float32")
+    generation = replace(generation, threads=min(generation.threads, os.cpu_count() or 1))
     tasks = tuple(
-        task._replace(max_new_tokens=min(task.max_new_tokens, tokens or task.max_new_tokens)) for task in protocol.tasks
+        replace(task, max_new_tokens=min(task.max_new_tokens, tokens or task.max_new_tokens)) for task in protocol.tasks
     )
     return replace(protocol, generation=generation, tasks=tasks)
 
@@ -265,7 +265,7 @@ def _time_wide_batches(
     load_model = cache_models(planned, report)
 
     def run_unit(unit: Job, steps: int) -> Timings:
-        tasks = (task._replace(max_new_tokens=min(steps, task.max_new_tokens)) for task in design.tasks)
+        tasks = (replace(task, max_new_tokens=min(steps, task.max_new_tokens)) for task in design.tasks)
         shorter = planned._replace(protocol=replace(design, tasks=tuple(tasks)))
         unit_timings = Timings(timings.models)
         unit_timings.time_batches(make_executor(shorter, lanes, load_model=load_model, report=report))(unit)

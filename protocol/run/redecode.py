@@ -79,7 +79,8 @@ class Decoder:
         self.held_out = held_out
         self.planned = study.planned
         self.tasks = study.planned.tasks
-        self.generation = study.protocol.generation._replace(
+        self.generation = replace(
+            study.protocol.generation,
             first_event=study.first_event(),
             # More threads than processors do not help, whatever number the study registered.
             threads=min(study.protocol.generation.threads, os.cpu_count() or 1),

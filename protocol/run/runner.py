@@ -74,7 +74,7 @@ def run_phase(
     the part of the registered design that runs now. problems: by task; held-out problems come from `held_out_problems`.
     """
     work = split_into_units(cells, problems, protocol.generation.problems_per_batch)
-    generation = protocol.generation._replace(first_event=study.first_event())
+    generation = replace(protocol.generation, first_event=study.first_event())
     planned = study.planned._replace(protocol=replace(protocol, generation=generation))
     with factory.open_executor(study, planned, phase, held_out_problems, settings, report) as execute:
         record_units(

@@ -210,7 +210,7 @@ def test_processes_that_run_batches_go_through_the_door_and_ask_again_whether_it
     folder = locked(tmp_path / "study", LATE)
     held_out = door(folder, block=Block)
     held_out.ids(TASK, "a test")
-    protocol = replace(written, generation=written.generation._replace(workers=2))
+    protocol = replace(written, generation=replace(written.generation, workers=2))
     job = Job(written.models[0], TASK, CONFIRM[:1], cells(written)[:1])
     problems = opened(job.model, held_out, tmp_path)
     with process_pool.open_executor(PlannedStudy(protocol, tmp_path), {}, problems) as execute:

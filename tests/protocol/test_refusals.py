@@ -79,7 +79,7 @@ def test_a_device_that_is_not_here_is_refused_in_one_line(tmp_path, tiny_model, 
     assert 'generation.device: torch finds no "cuda" here' in done.stderr
     assert studies.snapshot(folder) == before
     study = open_study(Registration(locked), tmp_path)
-    elsewhere = replace(study.protocol, generation=study.protocol.generation._replace(device="cuda"))
+    elsewhere = replace(study.protocol, generation=replace(study.protocol.generation, device="cuda"))
     with pytest.raises(BadInput, match=r"generation\.device"):  # what probe and confirm ask first
         refuse_drift(replace(study, planned=PlannedStudy(elsewhere, tmp_path)), with_weights=True)
 

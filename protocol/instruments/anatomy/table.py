@@ -5,12 +5,12 @@
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from decimal import Decimal
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, get_args
+from typing import TYPE_CHECKING, Any, NamedTuple, get_args
 
 from protocol.formats.canonical import MAX_INTEGER
-from protocol.formats.fields import Choice, Field, Integer, Text, table_of
+from protocol.formats.fields import Choice, Integer, Text, declaration, declare, optional, table_of
 from protocol.formats.refusals import BadInput
 from protocol.instruments.anatomy.fields import BEYOND, HALVES, ORACLE, PARTS, POSITION
 from protocol.instruments.anatomy.trace_file import assign_half
@@ -40,97 +40,71 @@ class Occlusion(NamedTuple):
     slip: Decimal | None = None
 
 
-@dataclass(frozen=True, kw_only=True)
+@declaration(kw_only=True)
 class Anatomy:
     """The table [anatomy]. A trace is a greedy full-cache answer to a development problem, even if arms sample."""
 
-    window: Annotated[int, Field(Integer(1, MOST), "Tokens that are occluded at once.", 32)]
-    stride: Annotated[int, Field(Integer(1, MOST), "Tokens from the beginning of one window to that of the next.", 16)]
-    reading: Annotated[
-        Reading,
-        Field(
-            Choice(*get_args(Reading), noun="value"),
-            'What becomes of a window in the registered test: "padded", other tokens stand there and the '
-            'text is read anew, or "dropped", its slots leave the cache. Both are always recorded.',
-            "dropped",
-        ),
-    ]
-    occlude: Annotated[
-        Occlude,
-        Field(
-            Choice(*get_args(Occlude), noun="value"),
-            'Which tokens may be occluded: "reasoning", what the model wrote before its answer, "prompt", '
-            'the context of the problem, or "all".',
-            "reasoning",
-        ),
-    ]
-    new_tokens: Annotated[int, Field(Integer(1, MOST), "Most tokens of an answer after an occlusion.", 32)]
-    alpha: Annotated[
-        Decimal, Field(Number("0.0001", "0.2"), "Chance of a false finding, over all models and tasks.", 0.05)
-    ]
-    draws: Annotated[int, Field(Integer(1000, 1_000_000), "Draws of the bootstrap over traces.", 2000)]
-    seed: Annotated[int, Field(Integer(0, MAX_INTEGER), "Seed of these draws.", 7)]
-    boundary: Annotated[
-        str | None,
-        Field(
-            Text(r"\S(.{0,98}\S)?", "text of up to 100 characters, none of them a space at an end"),
-            "The text whose last occurrence in what the model wrote begins its answer.",
-            "\\boxed{",
-            if_absent="the last `tail` tokens are the answer, as where the text does not occur",
-            only_if=WRITTEN,
-        ),
-    ] = None
-    tail: Annotated[
-        int | None,
-        Field(
-            Integer(1, MOST),
-            "Tokens at the end of a trace that are its answer where `boundary` finds none.",
-            TAIL,
-            if_absent=str(TAIL),
-            only_if=WRITTEN,
-        ),
-    ] = None
-    cut: Annotated[
-        Decimal | None,
-        Field(
-            Number("0.01", "1"),
-            "The share of its reasoning after which the model goes on by itself; 1: right before its answer.",
-            0.5,
-            if_absent="1",
-            only_if=WRITTEN,
-        ),
-    ] = None
-    beyond: Annotated[
-        str | None,
-        Field(
-            Choice(*BEYOND, noun="value"),
-            'What an agreement has to exceed to count as more than position: "parts", the position within the prompt '
-            'and within the written text, each with a level and a slope, or "position", one slope for both.',
-            PARTS,
-            if_absent='parts; in studies that ship, "position"',
-        ),
-    ] = None
-    traces: Annotated[
-        int | None,
-        Field(
-            Integer(1, 1_000_000),
-            "Development problems of each task and model, the first of the split.",
-            100,
-            if_absent="all",
-        ),
-    ] = None
+    window: int = declare(Integer(1, MOST), "Tokens that are occluded at once.", 32)
+    stride: int = declare(Integer(1, MOST), "Tokens from the beginning of one window to that of the next.", 16)
+    reading: Reading = declare(
+        Choice(*get_args(Reading), noun="value"),
+        'What becomes of a window in the registered test: "padded", other tokens stand there and the '
+        'text is read anew, or "dropped", its slots leave the cache. Both are always recorded.',
+        "dropped",
+    )
+    occlude: Occlude = declare(
+        Choice(*get_args(Occlude), noun="value"),
+        'Which tokens may be occluded: "reasoning", what the model wrote before its answer, "prompt", '
+        'the context of the problem, or "all".',
+        "reasoning",
+    )
+    new_tokens: int = declare(Integer(1, MOST), "Most tokens of an answer after an occlusion.", 32)
+    alpha: Decimal = declare(Number("0.0001", "0.2"), "Chance of a false finding, over all models and tasks.", 0.05)
+    draws: int = declare(Integer(1000, 1_000_000), "Draws of the bootstrap over traces.", 2000)
+    seed: int = declare(Integer(0, MAX_INTEGER), "Seed of these draws.", 7)
+    boundary: str | None = optional(
+        Text(r"\S(.{0,98}\S)?", "text of up to 100 characters, none of them a space at an end"),
+        "The text whose last occurrence in what the model wrote begins its answer.",
+        "\\boxed{",
+        if_absent="the last `tail` tokens are the answer, as where the text does not occur",
+        only_if=WRITTEN,
+    )
+    tail: int | None = optional(
+        Integer(1, MOST),
+        "Tokens at the end of a trace that are its answer where `boundary` finds none.",
+        TAIL,
+        if_absent=str(TAIL),
+        only_if=WRITTEN,
+    )
+    cut: Decimal | None = optional(
+        Number("0.01", "1"),
+        "The share of its reasoning after which the model goes on by itself; 1: right before its answer.",
+        0.5,
+        if_absent="1",
+        only_if=WRITTEN,
+    )
+    beyond: str | None = optional(
+        Choice(*BEYOND, noun="value"),
+        'What an agreement has to exceed to count as more than position: "parts", the position within the prompt '
+        'and within the written text, each with a level and a slope, or "position", one slope for both.',
+        PARTS,
+        if_absent='parts; in studies that ship, "position"',
+    )
+    traces: int | None = optional(
+        Integer(1, 1_000_000),
+        "Development problems of each task and model, the first of the split.",
+        100,
+        if_absent="all",
+    )
 
-    slip: Annotated[
-        Decimal | None,
-        Field(
-            Number("0.01", "0.5"),
-            "The share of its thought, of the tokens that the answer attends to least (SlipKV), that is dropped before "
-            "the answer, of wrong answers too; as many are dropped by chance, and of those it attends to most.",
-            0.3,
-            if_absent="nothing is",
-            only_if=WRITTEN,
-        ),
-    ] = None
+    slip: Decimal | None = optional(
+        Number("0.01", "0.5"),
+        "The share of its thought, of the tokens that the answer attends to least (SlipKV), that is dropped before "
+        "the answer, of wrong answers too; as many are dropped by chance, and of those it attends to most.",
+        0.3,
+        if_absent="nothing is",
+        only_if=WRITTEN,
+    )
 
     def occlusion(self) -> Occlusion:
         """Return the settings for the occlusions of one trace, with defaults for absent fields."""

@@ -4,11 +4,11 @@
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Annotated
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from protocol.formats.canonical import MAX_INTEGER
-from protocol.formats.fields import Field, Integer, ListOf, table_of
+from protocol.formats.fields import Integer, ListOf, declaration, declare, optional, table_of
 from protocol.formats.suggestions import unknown_message
 from protocol.plan.budget import Budget, BudgetKind
 from protocol.plan.field_kinds import VisibleText
@@ -19,48 +19,35 @@ if TYPE_CHECKING:
 MOST = 2**24  # tokens in a prompt or an answer
 
 
-@dataclass(frozen=True, kw_only=True)
+@declaration(kw_only=True)
 class Cost:
     """Prompts are random tokens of a fixed length and stop tokens are ignored, so that every arm does the same work."""
 
-    prompt_tokens: Annotated[
-        tuple[int, ...], Field(ListOf(Integer(2, MOST), 1), "Lengths of the made-up prompts.", [512, 1024])
-    ]
-    new_tokens: Annotated[
-        int,
-        Field(
-            Integer(2, MOST),
-            "New tokens of every lane. The first comes from the prefill; decoding feeds all but the last.",
-            128,
-        ),
-    ]
-    lanes: Annotated[tuple[int, ...], Field(ListOf(Integer(1, 65_536), 1), "How many lanes decode at once.", [1, 8])]
-    repetitions: Annotated[
-        int, Field(Integer(1, 1000), "Timed runs of each arm, budget, length and number of lanes.", 5)
-    ]
-    warm_ups: Annotated[
-        int, Field(Integer(1, 100), "Runs before each timed one, of the same; the first measures memory.", 1)
-    ]
-    seed: Annotated[
-        int, Field(Integer(0, MAX_INTEGER), "Seed of the prompts, and of the order within a repetition.", 7)
-    ]
-    arms: Annotated[
-        tuple[str, ...] | None, Field(ListOf(VisibleText(), 1), "The arms.", ["full", "crystal"], if_absent="all arms")
-    ] = None
-    budgets: Annotated[
-        tuple[Budget, ...] | None,
-        Field(ListOf(BudgetKind(), 1), "The budgets, each a registered one.", [0.3], if_absent="all budgets"),
-    ] = None
-    fits_in: Annotated[
-        int | None,
-        Field(
-            Integer(1, MAX_INTEGER),
-            "Bytes within which a number of lanes fits: on CUDA of the most that is reserved, on a CPU of "
-            "the most that keys and values take.",
-            8_589_934_592,
-            if_absent="all that the device has",
-        ),
-    ] = None
+    prompt_tokens: tuple[int, ...] = declare(
+        ListOf(Integer(2, MOST), 1), "Lengths of the made-up prompts.", [512, 1024]
+    )
+    new_tokens: int = declare(
+        Integer(2, MOST),
+        "New tokens of every lane. The first comes from the prefill; decoding feeds all but the last.",
+        128,
+    )
+    lanes: tuple[int, ...] = declare(ListOf(Integer(1, 65_536), 1), "How many lanes decode at once.", [1, 8])
+    repetitions: int = declare(Integer(1, 1000), "Timed runs of each arm, budget, length and number of lanes.", 5)
+    warm_ups: int = declare(Integer(1, 100), "Runs before each timed one, of the same; the first measures memory.", 1)
+    seed: int = declare(Integer(0, MAX_INTEGER), "Seed of the prompts, and of the order within a repetition.", 7)
+    arms: tuple[str, ...] | None = optional(
+        ListOf(VisibleText(), 1), "The arms.", ["full", "crystal"], if_absent="all arms"
+    )
+    budgets: tuple[Budget, ...] | None = optional(
+        ListOf(BudgetKind(), 1), "The budgets, each a registered one.", [0.3], if_absent="all budgets"
+    )
+    fits_in: int | None = optional(
+        Integer(1, MAX_INTEGER),
+        "Bytes within which a number of lanes fits: on CUDA of the most that is reserved, on a CPU of "
+        "the most that keys and values take.",
+        8_589_934_592,
+        if_absent="all that the device has",
+    )
 
 
 TABLE = replace(

@@ -149,7 +149,7 @@ def plan_phase(study: "Study", phase: str) -> "PlannedStudy":
         protocol = protocol.probe_design()
     elif protocol.sweep is not None:
         protocol = protocol.confirm_design(selection.read(study.registration).content["selected"]["winner"])
-    generation = protocol.generation._replace(first_event=study.first_event())
+    generation = replace(protocol.generation, first_event=study.first_event())
     return study.planned._replace(protocol=replace(protocol, generation=generation))
 
 

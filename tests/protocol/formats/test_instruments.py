@@ -23,17 +23,14 @@ May import: protocol.formats.
 ''',
     "weather.py": '''"""Everything that the weather adds to the core."""
 
-from dataclasses import dataclass
-from typing import Annotated
-
-from protocol.formats.fields import Field, Integer, Table, table_of
+from protocol.formats.fields import Field, Integer, Table, declaration, declare, table_of
 
 
-@dataclass(frozen=True, kw_only=True)
+@declaration(kw_only=True)
 class Weather:
     """The table [weather]."""
 
-    readings: Annotated[int, Field(Integer(1, 9), "How often the thermometer is read.", 3)]
+    readings: int = declare(Integer(1, 9), "How often the thermometer is read.", 3)
 
 
 TABLE = table_of(Weather)

@@ -84,7 +84,7 @@ def test_an_architecture_without_a_small_form_is_no_reason_to_refuse(planned, mo
 
 def test_arms_that_need_statistics_are_left_out_where_no_model_has_them(planned, monkeypatch):
     monkeypatch.setattr(same_slots, "LIGHT_BYTES", 0)
-    arms = tuple(arm._replace(policy="1d") if arm.name == "twin" else arm for arm in planned.protocol.arms)
+    arms = tuple(replace(arm, policy="1d") if arm.name == "twin" else arm for arm in planned.protocol.arms)
     check = found(planned._replace(protocol=replace(planned.protocol, arms=arms)))
     assert check["left_out"] == ["twin"]
     assert pairs(check).keys() == {("uniform", "d-only")}
