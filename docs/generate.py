@@ -18,7 +18,9 @@ from types import MappingProxyType
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent
 PACKAGES = ("protocol", "policies", "splits", "analysis", "figures", "kv_prereg", "benchmarks")
-sys.path.insert(0, str(ROOT))  # the tree that these pages are of, whatever is installed
+sys.path[:0] = [str(ROOT), str(HERE)]  # the tree that these pages are of, whatever is installed
+
+from schemas import Schema, describe_field, make_schema  # noqa: E402
 
 import kv_prereg  # noqa: E402
 from analysis.hypotheses import study_outcomes, tables  # noqa: E402
@@ -33,7 +35,7 @@ from protocol.evidence import ledger, measurement_journal  # noqa: E402
 from protocol.evidence.invariants.invariant import Invariant  # noqa: E402
 from protocol.evidence.invariants.registry import INVARIANTS, UNCHECKED_FIELDS  # noqa: E402
 from protocol.formats import document_fields, record_fields, terms  # noqa: E402
-from protocol.formats.fields import DIGEST, Field, Kind, ListOf, Schema, Table  # noqa: E402
+from protocol.formats.fields import DIGEST, Field, Kind, ListOf, Table  # noqa: E402
 from protocol.formats.policy_facts import read_policy_facts  # noqa: E402
 from protocol.instruments.anatomy import fields, invariants  # noqa: E402
 from protocol.instruments.cost import fields as cost_fields  # noqa: E402
@@ -59,7 +61,7 @@ DOCUMENTS = {
 def schema(title: str, kind: Kind, **more: object) -> str:
     """A JSON Schema as a file."""
     standard = "https://json-schema.org/draft/2020-12/schema"
-    return json.dumps({"$schema": standard, "title": title, **kind.schema(), **more}, indent=2) + "\n"
+    return json.dumps({"$schema": standard, "title": title, **make_schema(kind), **more}, indent=2) + "\n"
 
 
 def record() -> str:
@@ -92,7 +94,7 @@ def record() -> str:
         },
         "else": {"properties": {"reason": {"minLength": 1}, **answerless, **nothing}},
     }
-    properties = line.schema()["properties"]
+    properties = make_schema(line)["properties"]
     return schema(
         "One line of records/shard-0.jsonl or probe/shard-0.jsonl",
         line,
@@ -103,7 +105,7 @@ def record() -> str:
 def ledger_line() -> str:
     """A line of the ledger, with the body of its event."""
     bodies = [
-        {"if": {"properties": {"event": {"const": event}}}, "then": {"properties": {"body": body.schema()}}}
+        {"if": {"properties": {"event": {"const": event}}}, "then": {"properties": {"body": describe_field(body)}}}
         for event, body in ledger.EVENTS.items()
     ]
     return schema("One line of ledger.jsonl", ledger.FIELDS, allOf=bodies)
@@ -169,8 +171,8 @@ def _row(name: str, field: Field) -> str:
 def journal(file: str, description: str, bodies: Sequence[Kind]) -> str:
     """A line of the journal of an instrument. description: of its bodies."""
     table = measurement_journal.make_line_table(description)
-    line = table.schema()
-    line["properties"]["body"] |= {"oneOf": [kind.schema() for kind in bodies]}
+    line = make_schema(table)
+    line["properties"]["body"] |= {"oneOf": [make_schema(kind) for kind in bodies]}
     return schema(f"A line of {file} of a registration", table, properties=line["properties"])
 
 

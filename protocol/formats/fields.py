@@ -1,6 +1,6 @@
-"""Declarations of document fields, from which both the strict reader and the JSON Schema follow.
+"""Declarations of document fields, from which the strict reader follows, and the JSON Schemas in docs/.
 
-A kind says what one value may be: as text, as a test and as a schema. A field is a kind with a description; a
+A kind says what one value may be: as text and as a test. A field is a kind with a description; a
 table is fields by name. A class that is a `declaration` of fields is a table too: see `table_of` and `to_json`. A
 value of another kind is a `Fault`.
 """
@@ -18,7 +18,6 @@ from protocol.formats.suggestions import NO_CORRECTIONS, nearest_names, unknown_
 from protocol.formats.value_faults import Fault as Fault
 from protocol.formats.value_faults import format_toml, suggest_value, value_fault
 
-Schema = dict[str, Any]
 Declared = TypeVar("Declared")
 TYPO_SIMILARITY = 0.6  # least similarity of an unknown field to a missing one
 
@@ -27,6 +26,7 @@ class Kind:
     """What a value may be. `expected` is text that follows "write" and "it must be"."""
 
     is_share = False  # whether it is a number up to 1, which people may write in percent
+    is_text = False
 
     @property
     def expected(self) -> str:
@@ -39,9 +39,6 @@ class Kind:
     def validator(self) -> Callable[[Any], bool]:
         """A function that says whether `read` takes a value and all inside it; built once for many values."""
         return self.accepts
-
-    def schema(self) -> Schema:
-        raise NotImplementedError
 
     def read(self, value: Any, path: str) -> Any:
         """Return `value` as a Python value. Raises Fault. path: of the value, for messages."""
@@ -61,22 +58,19 @@ class Kind:
     def make_fault(self, value: Any, path: str, expected: str = "") -> Fault:
         """Return the fault of `value`. expected: overrides the text of the kind."""
         fix = suggest_value(value, self.validator, is_share=self.is_share)
-        return value_fault(value, path, expected or self.expected, fix, is_text=self.schema().get("type") == "string")
+        return value_fault(value, path, expected or self.expected, fix, is_text=self.is_text)
 
 
 @dataclass(frozen=True)
 class Plain(Kind):
-    """A value that the function `test` accepts. json: its schema."""
+    """A value that the function `test` accepts. json: its JSON Schema."""
 
     test: Callable[[Any], bool]
-    json: Schema
+    json: dict[str, Any]
     expected: str = "anything"
 
     def accepts(self, value: Any) -> bool:
         return self.test(value)
-
-    def schema(self) -> Schema:
-        return self.json
 
 
 ANYTHING = Plain(lambda value: True, {})  # checked by its reader
@@ -85,6 +79,8 @@ FLAG = Plain(lambda value: isinstance(value, bool), {"type": "boolean"}, "true o
 
 @dataclass(frozen=True)
 class Text(Kind):
+    is_text = True
+
     pattern: str = ""
     expected: str = "text"
 
@@ -95,9 +91,6 @@ class Text(Kind):
     def validator(self) -> Callable[[Any], bool]:
         matches = re.compile(self.pattern or "(?s:.*)").fullmatch
         return lambda value: isinstance(value, str) and matches(value) is not None
-
-    def schema(self) -> Schema:
-        return {"type": "string"} | ({"pattern": f"^({self.pattern})$"} if self.pattern else {})
 
 
 TIME = Text(r"[0-9]{4}(-[0-9]{2}){2}T[0-9]{2}(:[0-9]{2}){2}\+00:00", "a time like 2026-11-22T09:30:00+00:00")
@@ -117,10 +110,6 @@ class Integer(Kind):
     def accepts(self, value: Any) -> bool:
         return type(value) is int and self.minimum <= value and (self.maximum is None or value <= self.maximum)
 
-    def schema(self) -> Schema:
-        upper_bound = {} if self.maximum is None else {"maximum": self.maximum}
-        return {"type": "integer", "minimum": self.minimum, **upper_bound}
-
 
 class Choice(Kind):
     """One of a few texts. noun: what they name, if not the field. corrections: as in `suggest`."""
@@ -136,9 +125,6 @@ class Choice(Kind):
 
     def accepts(self, value: Any) -> bool:
         return isinstance(value, str) and value in self.options
-
-    def schema(self) -> Schema:
-        return {"enum": list(self.options)}
 
     def make_fault(self, value: Any, path: str, expected: str = "") -> Fault:
         if not isinstance(value, str):
@@ -164,9 +150,6 @@ class OrNull(Kind):
         inner = self.kind.validator
         return lambda value: value is None or inner(value)
 
-    def schema(self) -> Schema:
-        return {"oneOf": [{"type": "null"}, self.kind.schema()]}
-
     def read(self, value: Any, path: str) -> Any:
         if value is not None and isinstance(self.kind, Table | ListOf | MapOf):
             return self.kind.read(value, path)
@@ -191,11 +174,6 @@ class ListOf(Kind):
         accepts_item, accepts_length = self.entry_kind.validator, replace(self, expected="").accepts
         return lambda value: accepts_length(value) and all(map(accepts_item, value))
 
-    def schema(self) -> Schema:
-        bounds = {"minItems": self.min_length or None, "maxItems": self.max_length}
-        limits = {name: bound for name, bound in bounds.items() if bound is not None}
-        return {"type": "array", "items": self.entry_kind.schema(), **limits}
-
     def read(self, value: Any, path: str) -> Any:
         if not self.accepts(value):
             length_text = {0: "", 1: " with at least one entry"}.get(
@@ -208,15 +186,16 @@ class ListOf(Kind):
         return [self.entry_kind.to_json(item) for item in value]
 
 
-def tuple_of(*kinds: Kind, expected: str) -> Kind:
-    """Return the kind of a list with a fixed kind for each position."""
+@dataclass(frozen=True)
+class TupleOf(Kind):
+    """A list with a fixed kind for each position."""
 
-    def test(value: Any) -> bool:
-        has_length = isinstance(value, list) and len(value) == len(kinds)
-        return has_length and all(kind.accepts(item) for kind, item in zip(kinds, value, strict=True))
+    kinds: tuple[Kind, ...]
+    expected: str = "a list"
 
-    bounds = {"minItems": len(kinds), "maxItems": len(kinds)}
-    return Plain(test, {"type": "array", "prefixItems": [kind.schema() for kind in kinds], **bounds}, expected)
+    def accepts(self, value: Any) -> bool:
+        has_length = isinstance(value, list) and len(value) == len(self.kinds)
+        return has_length and all(kind.accepts(item) for kind, item in zip(self.kinds, value, strict=True))
 
 
 @dataclass(frozen=True)
@@ -234,10 +213,6 @@ class MapOf(Kind):
     def validator(self) -> Callable[[Any], bool]:
         accepts_value = self.entry_kind.validator
         return lambda value: self.accepts(value) and all(map(accepts_value, value.values()))
-
-    def schema(self) -> Schema:
-        limits = {"minProperties": self.min_length} if self.min_length else {}
-        return {"type": "object", "additionalProperties": self.entry_kind.schema(), **limits}
 
     def read(self, value: Any, path: str) -> Any:
         super().read(value, path)
@@ -264,17 +239,6 @@ class Field(NamedTuple):
 
     def applies(self, values: Mapping[str, Any]) -> bool:
         return self.only_if is None or values.get(self.only_if[0]) in self.only_if[1]
-
-    def schema(self) -> Schema:
-        absent_text = f" Left out: {self.if_absent}." if self.if_absent else ""
-        return self.kind.schema() | {"description": f"{self.description}{absent_text}", **self._schema_extras()}
-
-    def _schema_extras(self) -> Schema:
-        """Return the example, and the default where `if_absent` is a value of the kind."""
-        value = int(self.if_absent) if self.if_absent and self.if_absent.isdecimal() else self.if_absent
-        default = isinstance(self.kind, Integer | Choice) and self.kind.accepts(value)
-        example = {} if self.example is None else {"examples": [self.example]}
-        return ({"default": value} if default else {}) | example
 
 
 @dataclass(frozen=True)
@@ -321,25 +285,6 @@ class Table(Kind):
             and required <= value.keys()
             and all(validators[name](item) if name in validators else allow_extra for name, item in value.items())
         )
-
-    def schema(self) -> Schema:
-        return {
-            "type": "object",
-            "properties": {name: field.schema() for name, field in self.all_fields.items()},
-            "required": list(self.required),
-            "additionalProperties": self.allow_extra,
-        } | ({"allOf": conditions} if (conditions := self._conditions()) else {})
-
-    def _conditions(self) -> list[Schema]:
-        return [
-            {
-                "if": {"properties": {field.only_if[0]: {"enum": list(field.only_if[1])}}},
-                "then": {"required": [name] if field.if_absent is None else []},
-                "else": {"properties": {name: False}},
-            }
-            for name, field in self.all_fields.items()
-            if field.only_if is not None
-        ]
 
     def missing_message(self, name: str, example: Any = None) -> str:
         return f"missing; add the table [{name}] with {', '.join(self.required)}"

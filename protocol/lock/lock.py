@@ -19,7 +19,7 @@ from protocol.formats.fields import (
     OrNull,
     Table,
     Text,
-    tuple_of,
+    TupleOf,
 )
 from protocol.formats.instruments import INSTRUMENTS
 from protocol.formats.journal import HEAD
@@ -87,7 +87,7 @@ _ITEMS = Table(
         ),
     }
 )
-_CELL = tuple_of(*(4 * [Text()]), Integer(), expected="a cell [model, task, budget, arm, seed]")
+_CELL = TupleOf((*(4 * [Text()]), Integer()), "a cell [model, task, budget, arm, seed]")
 _PARENT = Table(
     {
         "name": Field(FOLDER_NAME, "The folder of the study that this one reproduces or replicates."),

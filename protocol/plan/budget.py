@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from analysis.rules.rule import UNITS
 from protocol.formats.canonical import MAX_INTEGER
-from protocol.formats.fields import Fault, Kind, Schema
+from protocol.formats.fields import Fault, Kind
 from protocol.formats.value_faults import format_toml
 from protocol.formats.vocabulary import BYTES_OF, OF_FULL
 
@@ -127,12 +127,6 @@ class BudgetKind(Kind):
         except Fault:
             return False
         return True
-
-    def schema(self) -> Schema:
-        share = {"type": "number", "exclusiveMinimum": 0, "exclusiveMaximum": 1}
-        forms = "|".join(form.pattern for form in (TEXT, BYTES, AS_MANY))
-        text = {"type": "string", "pattern": f"^({forms})$"}
-        return {"anyOf": [{"type": "integer", "minimum": 1, "maximum": MOST}, share, text]}
 
     def to_json(self, value: Budget) -> str:
         return str(value)

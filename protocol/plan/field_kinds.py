@@ -8,7 +8,7 @@ from decimal import Decimal
 from typing import Any
 
 from protocol.formats.canonical import MAX_INTEGER
-from protocol.formats.fields import Choice, Fault, Integer, Kind, ListOf, Plain, Schema, Table, Text
+from protocol.formats.fields import Choice, Fault, Integer, Kind, ListOf, Plain, Table, Text
 from protocol.formats.value_faults import format_toml
 from protocol.formats.vocabulary import BLANKS, RERUN_SUFFIX
 
@@ -71,9 +71,6 @@ class Number(Kind):
         number = Decimal(value) if type(value) is int else value
         return isinstance(number, Decimal) and number.is_finite() and self.least <= number <= self.most
 
-    def schema(self) -> Schema:
-        return {"type": "number", "minimum": float(self.least), "maximum": float(self.most)}
-
     def to_json(self, value: Decimal) -> str:
         return f"{value:f}"
 
@@ -85,13 +82,10 @@ class Recency(Kind):
     """A number of most recent slots: an integer, or a share of the budget K (policies.Preserve)."""
 
     expected = 'a whole number of slots, "K/4" or "min(128, K/4)", where K is the budget'
-    pattern = r"K/([1-9][0-9]{0,5})|min\(([0-9]{1,7}), ?K/([1-9][0-9]{0,5})\)"
+    forms = (Integer(0, 2**24), Text(r"K/([1-9][0-9]{0,5})|min\(([0-9]{1,7}), ?K/([1-9][0-9]{0,5})\)"))
 
     def accepts(self, value: Any) -> bool:
-        return Integer(0, 2**24).accepts(value) or Text(self.pattern).accepts(value)
-
-    def schema(self) -> Schema:
-        return {"anyOf": [Integer(0, 2**24).schema(), Text(self.pattern).schema()]}
+        return any(form.accepts(value) for form in self.forms)
 
 
 class CatalogueName(Choice):
@@ -122,9 +116,6 @@ class CatalogueName(Choice):
     def expected(self) -> str:
         return f"a name that `{self.list_command}` lists"
 
-    def schema(self) -> Schema:
-        return {"anyOf": [super().schema(), {"type": "string"}]} if self.open else super().schema()
-
 
 @dataclass(frozen=True)
 class DeferredKind(Kind):
@@ -138,9 +129,6 @@ class DeferredKind(Kind):
 
     def accepts(self, value: Any) -> bool:
         return VisibleText().accepts(value)
-
-    def schema(self) -> Schema:
-        return self.kind.schema()
 
     def read(self, value: Any, at: str) -> Any:
         return VisibleText().read(value, at)
@@ -156,11 +144,6 @@ class PolicySettings(Kind):
 
     def accepts(self, value: Any) -> bool:
         return isinstance(value, Mapping)
-
-    def schema(self) -> Schema:
-        plain: list[Schema] = [{"type": kind} for kind in ("number", "string", "boolean")]
-        item = {"anyOf": [*plain, {"type": "array", "items": {"anyOf": plain}}]}
-        return {"type": "object", "minProperties": 1, "additionalProperties": item}
 
     def to_json(self, value: Mapping[str, Any]) -> dict[str, Any]:
         return {path: _to_json(setting) for path, setting in value.items()}
@@ -180,11 +163,6 @@ class SettingGrids(Kind):
 
     def accepts(self, value: Any) -> bool:
         return isinstance(value, Mapping)
-
-    def schema(self) -> Schema:
-        values = {"type": "array", "minItems": 1}
-        over = {"type": "object", "minProperties": 1, "additionalProperties": values}
-        return {"type": "object", "minProperties": 1, "additionalProperties": over}
 
     def to_json(self, value: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
         return {arm: PolicySettings().to_json(over) for arm, over in value.items()}
@@ -299,10 +277,6 @@ class TablesByName(Kind):
 
     def accepts(self, value: Any) -> bool:
         return isinstance(value, Mapping)
-
-    def schema(self) -> Schema:
-        names = {"propertyNames": {"pattern": f"^({NAME.pattern})$"}, "minProperties": 1}
-        return {"type": "object", "additionalProperties": self.table.schema(), **names}
 
     def missing_message(self, name: str, example: Any = None) -> str:
         needed = self.table.required or list(self.table.fields)[:1]  # of several of which one is needed

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from decimal import Decimal
 from typing import Any
 
@@ -13,7 +13,6 @@ from protocol.formats.fields import (
     Fault,
     Integer,
     ListOf,
-    Schema,
     Table,
     declaration,
     declare,
@@ -57,9 +56,6 @@ class ExactlyOneTable(Table):
         if isinstance(value, Mapping) and len(value.keys() & self.fields) != 1:
             raise Fault.from_message(f"{at}: write words or tokens, and one of them")
         return super().read(value, at)
-
-    def schema(self) -> Schema:
-        return super().schema() | {"minProperties": 1, "not": {"required": list(self.fields)}}
 
 
 class BuiltinTaskName(CatalogueName):
@@ -202,27 +198,6 @@ class TaskTable(Table):
             {**self.fields, "name": name_field}, self.constructor, self.attributes, corrections=self.corrections
         )
 
-    def schema(self) -> Schema:
-        base, name = super().schema(), self.fields["name"]
-        known = {"anyOf": [{"enum": list(tasks.TASKS)}, name.kind.schema()]}
-        described = {key: value for key, value in name.schema().items() if key not in name.kind.schema()}
-        alone = [
-            {"if": _requires_any(allowed_ways), "then": True, "else": {"properties": {name: False}}}
-            for name, allowed_ways in ONLY_WITH.items()
-        ]
-        graded = {"if": _requires_any(["file"]), "then": {"required": ["grader"], "properties": {"lm_eval": False}}}
-        either = [
-            {"required": ["data"], "properties": {"lengths": False}},
-            {"required": ["lengths"], "properties": {"data": False, "longest": False}},
-        ]
-        fed = {"if": _requires_any(["lm_eval"]), "then": {"anyOf": either}}
-        return base | {
-            "properties": {**base["properties"], "name": known | described},
-            "required": list(super().required),
-            "anyOf": [{"required": [way]} for way in ("name", "file", "lm_eval")],
-            "allOf": [graded, fed, *alone],
-        }
-
 
 def task_chance(task: Task) -> Decimal | None:
     """Return the share of answers of a task that a guess gets right; None where its author has to state it."""
@@ -232,10 +207,6 @@ def task_chance(task: Task) -> Decimal | None:
 
 def _default_name(value: Mapping[str, Any]) -> Any:
     return str(value["file"]).removesuffix(".jsonl") if "file" in value else value["lm_eval"]
-
-
-def _requires_any(ways: Iterable[str]) -> Schema:
-    return {"anyOf": [{"required": [way]} for way in ways]}
 
 
 def _list_graders() -> str:

@@ -1,13 +1,13 @@
 """The fields of anatomy/traces.jsonl and its documents, from which docs/anatomy.schema.json is generated."""
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any
 
 from protocol.formats import fields
 from protocol.formats.documents import declare_document
-from protocol.formats.fields import DIGEST, TIME, Choice, Field, Integer, ListOf, OrNull, Plain, Table, Text, tuple_of
+from protocol.formats.fields import DIGEST, TIME, Choice, Field, Integer, ListOf, OrNull, Plain, Table, Text, TupleOf
 from protocol.formats.journal import HEAD
 
 HALVES = ("choose", "test")
@@ -22,15 +22,24 @@ DROPPED = {
     "random": "as many tokens of the thought by chance",
     "top": "CrystalKV, as many that it attends to most",
 }
+
+
+@dataclass(frozen=True)
+class AnyOf(fields.Kind):
+    """A value of one of several kinds."""
+
+    kinds: tuple[fields.Kind, ...]
+    expected: str = "a value of one of several kinds"
+
+    def accepts(self, value: Any) -> bool:
+        return any(kind.validator(value) for kind in self.kinds)
+
+
 _GRADE = Choice(CORRECT, "wrong", "no answer", "scored", "timeout", "error")
-_SPAN = Plain(
-    lambda value: isinstance(value, list) and len(value) == 2 and all(map(Integer().accepts, value)),
-    {"type": "array", "prefixItems": 2 * [{"type": "integer", "minimum": 0}], "minItems": 2, "maxItems": 2},
-    "[start, stop], two whole numbers",
-)
+_SPAN = TupleOf((Integer(), Integer()), "[start, stop], two whole numbers")
 _ANSWER = {"text": Field(Text(), "What the model went on with."), "grade": Field(_GRADE, "Of the text.")}
 _WINDOWS = ListOf(
-    tuple_of(Integer(), Integer(), Text(), _GRADE, expected="[start, stop, text, grade]"),
+    TupleOf((Integer(), Integer(), Text(), _GRADE), "[start, stop, text, grade]"),
     1,
     expected="a list of [start, stop, text, grade]",
 )
@@ -47,7 +56,7 @@ _VALUES = Table(
         "sha256": Field(DIGEST, "Digest of the side file, and its name."),
         "signals": Field(
             ListOf(
-                tuple_of(Text(), OrNull(Integer()), expected="[name, layer]"),
+                TupleOf((Text(), OrNull(Integer())), "[name, layer]"),
                 1,
                 expected="a list of [name, layer or null]",
             ),
@@ -101,14 +110,7 @@ _LABELLED = {
         "By reading: other tokens in the place of a window, or its slots out of the cache.",
     ),
     "kept": Field(
-        ListOf(
-            Plain(
-                lambda value: any(table.validator(value) for table in (_CONTINUED, _REFUSED)),
-                {"oneOf": [_CONTINUED.schema(), _REFUSED.schema()]},
-                "what an arm kept",
-            ),
-            1,
-        ),
+        ListOf(AnyOf((_CONTINUED, _REFUSED), "what an arm kept"), 1),
         "What each arm that evicts kept at the cut, at each budget, and then the labels themselves.",
     ),
     "values": Field(_VALUES, "Signals and kept slots by token, in a file beside."),

@@ -9,7 +9,7 @@ from sampled import sampled
 
 from protocol.evidence import ledger, records
 from protocol.formats import document_fields, fields, record_fields
-from protocol.formats.fields import Choice, Field, Integer, ListOf, MapOf, OrNull, Table, Text, tuple_of
+from protocol.formats.fields import Choice, Field, Integer, ListOf, MapOf, OrNull, Table, Text, TupleOf
 from protocol.lock import lock
 
 STRANGE = (None, True, 0, -1, 2**60, "", "nan", "0" * 64, [], [None], [[1, 2, 3]], {}, {"more": 1}, 1.5)
@@ -18,7 +18,7 @@ CONDITIONAL = Table(
         "how": Field(Choice("a", "b"), "Which."),
         "much": Field(Integer(1), "Of a alone.", only_if=("how", ("a",))),
         "often": Field(ListOf(OrNull(Integer()), 1, 3), "Times.", if_absent="never"),
-        "pair": Field(tuple_of(Text(), Integer(), expected="a pair"), "Two.", if_absent="none"),
+        "pair": Field(TupleOf((Text(), Integer()), "a pair"), "Two.", if_absent="none"),
         "by": Field(MapOf(ListOf(Integer(), 2, 2, expected="two numbers")), "By name.", if_absent="none"),
     }
 )
