@@ -11,7 +11,6 @@ from protocol.formats import files
 from protocol.formats.instruments import Instrument
 from protocol.formats.progress_display import phase
 from protocol.formats.registry import load_attribute
-from protocol.preflight import verify_before_claim
 from protocol.recompute import study_files
 from protocol.workspace import locked_tree
 
@@ -62,6 +61,7 @@ def exclusive_attempt(study: "Study", instrument: Instrument) -> Iterator[None]:
     """Enter an attempt of this process alone. Raises as `study_files.check_instrument`, `refuse_drift` and
     `verify_before_claim.refuse_edited_lock` do.
     """
+    from protocol.preflight import verify_before_claim
     from protocol.workspace.study import refuse_drift
 
     study_files.check_instrument(study.registration, instrument)
