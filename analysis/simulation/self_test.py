@@ -23,6 +23,7 @@ from analysis.stats import above_chance, multiplicity, power
 from analysis.stats.memory_charge import MIN_PRICE
 from analysis.stats.methods import draws_and_seed
 
+CLEAR = 4.0  # standard errors of a drawn p; the judge draws by the seed of the protocol, and may draw another p
 MAX_DISCORDANT = 64  # discordant problems tried for a p close to a level; 2^-64 is below any level
 
 
@@ -122,6 +123,7 @@ class _PlannedFamily:
         self.judging, self.chance = plan.judging, plan.chance
         self.decision = plan.content["decision"]
         self.seeds = len(plan.content["seeds"])
+        self.draws = draws_and_seed(self.decision)[0]
         self.contrasts = planned_contrasts(plan)
         self.alpha = float(self.decision["alpha"])
         self.corrected = multiplicity.corrected_alpha(self.alpha, len(self.contrasts))
@@ -148,28 +150,38 @@ class _PlannedFamily:
 
     def smallest_p(self, index: int) -> float:
         contrast = self.contrasts[index]
-        return float(self._p(contrast, [self.largest_win(index)])[0]) if contrast.problems > 1 else 1.0
+        return float(self._p(contrast, [self.largest_win(index)], self.draws)[0]) if contrast.problems > 1 else 1.0
 
     def win_between(self, index: int, low: float, high: float) -> Outcome | None:
         contrast, middle, margin = self.contrasts[index], np.sqrt(low * high), (high / low) ** 0.25
+        clearances: dict[Outcome, float] = {}
         for lost in range(4):
             max_wins = min(contrast.problems - 1, self._largest_gain(contrast), MAX_DISCORDANT) - lost
             wins = [Outcome(gained, lost) for gained in range(lost + 1, max_wins + 1)]
             if not wins:
-                return None
-            p = self._p(contrast, wins)
+                break
+            p = self._p(contrast, wins, self.draws)
             nearest = int(np.argmin(np.abs(np.log(p / middle))))
             if middle / margin < p[nearest] < middle * margin:
-                return wins[nearest]
-        return None
+                clearances[wins[nearest]] = self._clearance(contrast, wins[nearest], low, high)
+                if clearances[wins[nearest]] >= CLEAR:
+                    break
+        return max(clearances, key=lambda win: min(clearances[win], CLEAR), default=None)
+
+    def _clearance(self, contrast: PlannedContrast, win: Outcome, low: float, high: float) -> float:
+        """Return how many standard errors of a drawn p lie between the p of a win and the nearer of two levels."""
+        p, drawn_p = (float(self._p(contrast, [win], draws)[0]) for draws in (None, self.draws))
+        if p == drawn_p:  # the method draws nothing, or all signs
+            return CLEAR
+        return min(p - low, high - p) / (2 * float(np.sqrt(p / 2 * (1 - p / 2) / self.draws)))
 
     def equal_answers_p(self, margin: float) -> tuple[int, float]:
         least = min(contrast.problems for contrast in self.contrasts)
         tests = margin_tests.margin_p_values(self.decision["method"], np.array([[0, least, 0]]), margin)
         return least, float(tests.worse[0])
 
-    def _p(self, contrast: PlannedContrast, wins: Sequence[Outcome]) -> NDArray[np.float64]:
+    def _p(self, contrast: PlannedContrast, wins: Sequence[Outcome], draws: int | None) -> NDArray[np.float64]:
+        """Return the p of each win. draws: None for the limit of p for many draws."""
         counts = np.array([[lost, contrast.problems - gained - lost, gained] for gained, lost in wins])
-        times, rng = draws_and_seed(self.decision)[0], np.random.default_rng(0)
-        p: NDArray[np.float64] = power.p_values(self.decision["method"], counts, times, rng)
+        p: NDArray[np.float64] = power.p_values(self.decision["method"], counts, draws, np.random.default_rng(0))
         return p

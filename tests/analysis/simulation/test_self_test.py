@@ -57,6 +57,15 @@ def test_the_committed_rules_say_each_verdict_and_have_their_gates(registered, m
     assert list(found["gates"].values()).count(CONFIRMED) == 1  # the win that just suffices
 
 
+@pytest.mark.parametrize("seed", [1, 91])
+def test_a_win_near_a_level_is_one_that_no_seed_of_the_draws_moves_across_it(seed):
+    """Six gained of 16 have p 2/64 = .031, which 10,000 draws of these seeds estimate as at most .025."""
+    content = study.content(against=["snapkv", "h2o"], at_least=1, draws=10_000, seed=seed)
+    content |= {"budgets": ["0.25"], "arms": {name: {"policy": name} for name in ("full", "crystal", "snapkv", "h2o")}}
+    gates = self_test.run_self_test(plan(content, 16))["gates"]
+    assert gates["a win falls short of the corrected level"] == INCONCLUSIVE
+
+
 @pytest.mark.parametrize("needed", [5, 6])
 def test_every_number_of_wins_that_the_family_has_can_be_asked_for(needed):
     gates = self_test.run_self_test(superior(at_least=needed))["gates"]
