@@ -22,7 +22,6 @@ def derive_outside(
     """
     protocol = planned.protocol
     scored = frozen_problems.scored_tasks(items, planned)
-    rule_checks.refuse_counting_method(protocol, items, scored)
     checks = {
         **rule_checks.check_rule(protocol, items, scored=scored),
         "golds": {},

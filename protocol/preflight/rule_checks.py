@@ -43,20 +43,27 @@ USUAL_SETTING = Setting(SYMMETRIC, 0.17)
 DISCORDANCES = (0.2, 0.6)  # shares of problems on which the arms differ, for which power is printed
 # Methods that a refusal proposes: the first one that holds its level.
 ALTERNATIVES = ("restricted-likelihood", "auto", "sign-flip", "t", "max-t", "cr2", "betting")
-CLUSTER_ALTERNATIVES = ("cr2", "sign-flip", "betting")
 
 
-def refuse_counting_method(protocol: Design, items: Mapping[str, Any], scored: Sequence[str]) -> None:
-    """Raise BadInput if a task has scores or clusters and the method counts right and wrong answers."""
-    decision = protocol.decision
-    if not METHODS[decision.method].needs_counts:
+def refuse_method(
+    protocol: Design, items: Mapping[str, Any], scored: Sequence[str], *, is_replication: bool = False
+) -> None:
+    """Raise BadInput if a task has scores, or clusters of several problems, and the method is not betting: no other
+    holds its level and its intervals there, whatever the sizes (docs/decisions/68-false-verdicts.md).
+
+    is_replication: a method that its parent registered, as some could, is not refused.
+    """
+    method = protocol.decision.method
+    if method == ANYTIME_METHOD or (is_replication and not METHODS[method].needs_counts):
         return
     for name, item in items.items():
         if not describe_units(item, name in scored).counts_answers:
-            data_kind = "scored answers" if name in scored else "clusters"
+            data_kind, way_out = (
+                ("scored answers", "") if name in scored else ("clusters", ", or take one problem of each cluster")
+            )
             raise BadInput(
-                f"decision.method: {decision.method} counts right and wrong answers, each problem for "
-                f"itself, and {name} has {data_kind}; write betting"
+                f"decision.method: {method} holds for right and wrong answers alone, each problem for itself, and "
+                f"{name} has {data_kind}; write {ANYTIME_METHOD}{way_out}"
             )
 
 
@@ -112,10 +119,12 @@ def check_rule(
     judges beside it must hold.
 
     The method is tried on the data of each task: right and wrong answers, scores (scored: the names of their
-    tasks), or clusters of the planned sizes. The whole rule and its power are tried on right and wrong answers, of a
-    task with clusters one for each effective cluster: what is left if the answers of a cluster are all alike.
+    tasks), or clusters of the planned sizes, of which betting alone is accepted. The whole rule and its power are
+    tried on right and wrong answers, of a task with clusters one for each effective cluster: what is left if the
+    answers of a cluster are all alike.
     """
     refuse_few_clusters(items)
+    refuse_method(protocol, items, scored, is_replication=is_replication)
     refuse_looks(protocol, items, scored)
     decision = protocol.decision
     if is_published := decision.method == AS_PUBLISHED:
@@ -268,15 +277,10 @@ def _check_units(protocol: Design, units: Units, corrected: float, may_err: bool
     draw_count, seed = draws_and_seed(protocol.content()["decision"])
     # max-t resamples the whole family at once.
     level = float(decision.alpha) if METHODS[decision.method].family else corrected
-    if METHODS[decision.method].family and not units.counts_answers and not may_err:
-        raise BadInput(
-            f"decision.method: {decision.method} adjusts all contrasts together, which is not tried on scores and "
-            "clusters; write betting"
-        )
     min_p = 2.0 ** (1 - problems)  # the smallest possible p value
     if decision.method == "sign-flip" and min_p > level:
         raise BadInput(
-            f"decision.method: sign-flip of {problems} problems or clusters has no p below {min_p:.5f}, and "
+            f"decision.method: sign-flip of {problems} problems has no p below {min_p:.5f}, and "
             f"a contrast is decided at {level:.5f}; plan more of them or fewer contrasts"
         )
     if not power.has_enough_draws(decision.method, draw_count, level, problems):
@@ -291,14 +295,12 @@ def _check_units(protocol: Design, units: Units, corrected: float, may_err: bool
         )
     rng = np.random.default_rng([seed, problems])
     error = _estimate_type_one(protocol, decision.method, units, corrected, rng)
-    sides = [] if may_err else _estimate_sides(protocol, decision.method, units, rng)
-    worst = next((each for each in (error, *sides) if each.exceeds()), None)
-    if worst is not None and not may_err:
+    if error.exceeds() and not may_err:
         alternative = _alternative_method(protocol, units, corrected, rng)
         raise BadInput(
             f"decision.method: {decision.method} at {units.describe(len(protocol.seeds))} "
-            + _describe_errors(_wrong_share(worst), worst.studies, worst.rate / worst.ratio, "the level")
-            + f" where {worst.setting}; "
+            + _describe_errors(_wrong_share(error), error.studies, error.rate / error.ratio, "the level")
+            + f" where {error.setting}; "
             + (f"use {alternative}, which holds there" if alternative else "no method holds there; plan more problems")
         )
     return error
@@ -373,26 +375,6 @@ def _estimate_type_one(
     return type_one_error.worst_type_one_error(method, problems, seeds, corrected, rng)
 
 
-def _estimate_sides(protocol: Design, method: str, units: Units, rng: np.random.Generator) -> list[TypeOneError]:
-    """Return the error of each side of a test on scores or clusters, at the levels at which the rule takes a contrast:
-    where losses are skewed one side has all of the error, and CONFIRMED is one-sided. Not of rules with a margin, whose
-    tests are one-sided; right and wrong answers are tried by the whole rule.
-    """
-    if units.counts_answers or _margin_and_level(protocol)[0]:
-        return []
-    models, alpha = protocol.contrast_models(), float(protocol.decision.alpha)
-    is_of_cells = RULES[protocol.decision.rule].has_cell_levels
-    cells = set(Counter(models).values()) if is_of_cells else {len(models)}
-    sizes, steps = (
-        units.cluster_sizes or [1] * units.effective,
-        SCORE_STEPS if units.has_scores else len(protocol.seeds),
-    )
-    return [
-        cluster_populations.worst_error_of_clusters(method, sizes, steps, (alpha / count / 2,) * 2, rng, 0.0)
-        for count in sorted(cells)
-    ]
-
-
 def look_up_type_one(protocol: Design, method: str, problems: int, corrected: float) -> TypeOneError | None:
     """Return the type-I error from the table alone; None if the table lacks it, as it does all margins."""
     has_margin = _margin_and_level(protocol)[0] > 0
@@ -407,13 +389,11 @@ def _margin_and_level(protocol: Design) -> tuple[float, float]:
 
 def _alternative_method(protocol: Design, units: Units, corrected: float, rng: np.random.Generator) -> str | None:
     """Return the method to register in place of a refused one; None if no method holds its level."""
-    for_others = CLUSTER_ALTERNATIVES if units.cluster_sizes else ("betting",)
-    for name in ALTERNATIVES if units.counts_answers else for_others:
-        if _is_refused(protocol, name):
-            continue
-        errors = [_estimate_type_one(protocol, name, units, corrected, rng)]
-        if not any(error.exceeds() for error in errors + _estimate_sides(protocol, name, units, rng)):
-            return name
+    for name in ALTERNATIVES:
+        if not _is_refused(protocol, name):
+            error = _estimate_type_one(protocol, name, units, corrected, rng)
+            if not error.exceeds():
+                return name
     return None
 
 

@@ -44,8 +44,9 @@ def freeze_checked_items(
     with phase("checking the method against the data"):
         from protocol.preflight import rule_checks  # with scipy
 
-        rule_checks.refuse_counting_method(protocol, items, frozen_problems.scored_tasks(items, planned))
+        scored = frozen_problems.scored_tasks(items, planned)
         rule_checks.refuse_few_clusters(items)
+        rule_checks.refuse_method(protocol, items, scored, is_replication=is_replication)
     with phase("grading the gold answers"):
         opened = items if opens_held_out else {name: item | {"confirm": []} for name, item in items.items()}
         frozen_problems.refuse_wrong_golds(opened, planned.tasks)

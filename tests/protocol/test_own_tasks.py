@@ -35,7 +35,8 @@ CHANGES = {
     'streaming = { policy = "streaming" }\n': "",
     'policy = "crystal-token-level"': 'policy = "knorm"',
     "max_new_tokens = 24": "max_new_tokens = 4",
-    'method = "sign-flip"': 'method = "t"',
+    'method = "sign-flip"\ndraws = 10000\nseed = 7\n': 'method = "betting"\n',
+    "alpha = 0.05": "alpha = 0.2",  # at which bets on so few problems can decide
 }
 
 

@@ -129,12 +129,12 @@ OWN = {'name = "needle-256"\n': 'file = "mine.jsonl"\ngrader = "contains"\nchanc
         (
             [row | {"cluster": f"c{i // 3}"} for i, row in enumerate(QUESTIONS)],
             "restricted-likelihood",
-            "decision.method: restricted-likelihood counts",
+            "decision.method: restricted-likelihood holds for right and wrong answers alone",
         ),
         ([row | {"cluster": f"c{i // 20}"} for i, row in enumerate(QUESTIONS)], "sign-flip", "cluster"),
         ([row | {"answer": "which"} for row in QUESTIONS], "sign-flip", "line 1: answer: stands in the question"),
     ],
-    ids=["a method that counts, and clusters", "few clusters", "a gold that the question has"],
+    ids=["a method that is for right and wrong answers, and clusters", "few clusters", "a gold that the question has"],
 )
 def test_files_are_refused_by_both_before_torch_is_loaded(tiny_model, tmp_path, monkeypatch, rows, method, said):
     change = (

@@ -9,8 +9,7 @@ from protocol.formats.refusals import BadInput
 from protocol.instruments.exports import lock_sentences
 from protocol.preflight import rule_checks
 
-COUNTING = ["restricted-likelihood", "auto", "exact-bootstrap", "as-published"]
-TAKING = ["t", "bootstrap", "sign-flip", "max-t", "betting", "cr2"]
+OTHERS = [name for name in METHODS if name != "betting"]
 
 
 def items(problems: int, clusters: int | None = None) -> dict:
@@ -21,32 +20,41 @@ def items(problems: int, clusters: int | None = None) -> dict:
     return {task: dict(item) for task in ("needle-256", "association-256")}
 
 
-@pytest.mark.parametrize("method", COUNTING)
+@pytest.mark.parametrize("method", OTHERS)
 @pytest.mark.parametrize("what", ["scored answers", "clusters"])
-def test_a_method_that_counts_is_refused_in_one_line_that_names_those_that_do_not(method, what):
-    clusters = 30 if what == "clusters" else None
-    scored = ["association-256"] if what == "scored answers" else []
-    task = "needle-256" if clusters else "association-256"
-    with pytest.raises(BadInput) as refused:
-        rule_checks.refuse_counting_method(design(1, method), items(287, clusters), scored)
-    assert str(refused.value) == (
-        f"decision.method: {method} counts right and wrong answers, each problem for itself, and {task} has "
-        f"{what}; write betting"
-    )
+def test_every_method_but_bets_is_refused_in_one_line_that_names_bets(method, what):
+    clusters, task = (30, "needle-256") if what == "clusters" else (None, "association-256")
+    scored = [task] if what == "scored answers" else []
+    other = ", or take one problem of each cluster" if clusters else ""
+    for refuse in (rule_checks.refuse_method, rule_checks.check_rule):
+        with pytest.raises(BadInput) as refused:
+            refuse(design(1, method), items(287, clusters), scored=scored)
+        assert str(refused.value) == (
+            f"decision.method: {method} holds for right and wrong answers alone, each problem for itself, and {task} "
+            f"has {what}; write betting{other}"
+        )
 
 
-def test_of_a_rule_with_a_margin_the_same_method_is_named():
-    own = {'rule = "superior"': 'rule = "non_inferior"\nmargin = 0.1', "at_least = 1\n": ""}
-    with pytest.raises(BadInput, match=r"; write betting$"):
-        rule_checks.refuse_counting_method(design(1, "auto", **own), items(287, 30), [])
+def test_one_cluster_of_two_problems_is_enough():
+    given = items(200)
+    given["needle-256"]["clusters"] = {"p0000": "a", "p0001": "a"}
+    with pytest.raises(BadInput, match="needle-256 has clusters"):
+        rule_checks.refuse_method(design(1, "t"), given, [])
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_every_method_counts_or_takes_scores_and_clusters(method):
-    assert method in (COUNTING if METHODS[method].needs_counts else TAKING)
-    rule_checks.refuse_counting_method(design(1, method), items(287), [])
-    if method in TAKING:
-        rule_checks.refuse_counting_method(design(1, method), items(287, 30), ["needle-256"])
+def test_right_and_wrong_answers_are_taken_by_every_method_and_all_data_by_bets(method):
+    rule_checks.refuse_method(design(1, method), items(287), [])
+    rule_checks.refuse_method(design(1, method), items(287, 287), [])
+    rule_checks.refuse_method(design(1, "betting"), items(287, 30), ["needle-256"])
+
+
+def test_a_replication_keeps_the_method_of_its_parent(monkeypatch):
+    monkeypatch.setattr(rule_checks.self_test, "run_self_test", lambda plan: {})
+    found = rule_checks.check_rule(design(1, "t"), items(60, 12), is_replication=True)
+    assert float(found["problems"]["12"]["type_one_over_nominal"]) > 2
+    with pytest.raises(BadInput, match="auto holds for right and wrong answers alone"):
+        rule_checks.refuse_method(design(1, "auto"), items(60, 12), [], is_replication=True)
 
 
 def test_the_rule_is_tried_on_one_problem_of_each_cluster_and_the_method_on_the_clusters(monkeypatch):
@@ -71,25 +79,6 @@ def test_a_cluster_of_its_own_for_every_problem_changes_nothing(method, verdict,
             found.append(str(refused))
     assert found[0] == found[1]
     assert isinstance(found[0], str) == (verdict == "refused")
-
-
-def test_each_side_of_a_test_is_tried_on_clusters_at_the_levels_of_the_rule():
-    """Of 10 clusters of 5 sign flips hold at alpha / 8, two-sided, and not on one side at alpha / 4, at which `branch`
-    takes a cell of its primary model.
-    """
-    branch = design(
-        1,
-        "sign-flip",
-        **{
-            'models = ["path:x"]': 'models = ["path:x", "path:y"]',
-            'rule = "superior"': 'rule = "branch"\nprimary_model = "path:x"\ntransfer_model = "path:y"',
-            "at_least = 1\n": "",
-        },
-    )
-    with pytest.raises(BadInput, match=r"the level 0\.625 %"):
-        rule_checks.check_method(branch, items(50, 10), [])
-    with pytest.raises(BadInput, match="max-t adjusts all contrasts together"):
-        rule_checks.check_method(design(1, "max-t"), items(50, 10), [])
 
 
 def test_of_a_task_with_clusters_the_first_problem_of_each_is_tried():
@@ -119,18 +108,10 @@ def test_few_or_uneven_clusters_are_refused_in_one_line(sizes):
         rule_checks.detectable_effects(design(1, "t"), given)
 
 
-def test_signs_of_too_few_clusters_are_no_matter_of_draws():
-    """Of 6 clusters the smallest p is 2 / 2^6."""
-    with pytest.raises(BadInput, match=r"sign-flip of 6 problems or clusters has no p below 0\.03125"):
-        rule_checks.check_rule(design(1, "sign-flip"), items(60, 6))
-
-
-@pytest.mark.parametrize("what", ["scored", "clusters"])
-def test_an_error_is_refused_with_scores_and_clusters_too_and_betting_is_named(what, monkeypatch):
-    monkeypatch.setattr(rule_checks.self_test, "run_self_test", lambda plan: {})
-    given = items(60, 12) if what == "clusters" else items(40)
-    with pytest.raises(BadInput, match="use betting, which holds there"):
-        rule_checks.check_rule(design(1, "t"), given, scored=["needle-256"] if what == "scored" else [])
+def test_signs_of_too_few_problems_are_no_matter_of_draws():
+    """Of 6 problems the smallest p is 2 / 2^6."""
+    with pytest.raises(BadInput, match=r"sign-flip of 6 problems has no p below 0\.03125"):
+        rule_checks.check_rule(design(1, "sign-flip"), items(6))
 
 
 def lock(scored=(), clusters=None):
