@@ -273,9 +273,7 @@ def _recompute_checks(
 
 
 def _requested_checks(study: Registration, options: AuditOptions) -> Mapping[str, Check]:
-    """Return the checks that take longer or run the author's code: on request only, and after all others
-    passed.
-    """
+    """Return the checks that take longer or run the author's code: on request only, and after all others passed."""
     checks: dict[str, Check] = {}
     if options.redraw:
         from protocol.recompute import verify_drawings

@@ -150,9 +150,8 @@ def confirm(
     """Run or continue, then seal; return the sealed outcome digest. The files of the study have passed
     `study_files.check_confirm`, and it is not sealed.
 
-    value, block: where the late value comes from, if one is registered; see `late_randomness.drawn`.
-    identity: a file with the private key of held-out problems that are encrypted. settings: where it runs,
-    which changes no outcome.
+    value, block: where the late value comes from, if one is registered; see `late_randomness.drawn`. identity: a file
+    with the private key of held-out problems that are encrypted. settings: where it runs, which changes no outcome.
 
     Raises as `verify_before_claim.refuse_edited_lock`, Drifted when today's bytes differ from the lock (before,
     half-way or after the run: then nothing is sealed), BadInput when a model has seen a held-out prompt before,
@@ -249,9 +248,7 @@ def _check_drift_halfway(study: Study, report: Callable[[RunUpdate], None]) -> C
 
 
 def judge_sealed(study: Registration) -> Judgement:
-    """Judge a sealed study. verdict.json is created once; an interrupted judging is completed, never repeated
-    differently.
-    """
+    """Judge a sealed study. verdict.json is created once; an interrupted judging is completed, not done otherwise."""
     folder = study.folder
     try:
         with phase("judging"):

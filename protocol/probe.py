@@ -143,9 +143,7 @@ def run_probe(study: Study, settings: Settings = LOCAL) -> None:
 
 
 def format_selection(selected: dict[str, Any]) -> str:
-    """Return a table of every candidate in every cell, with its mean, the winner and the rule that selected
-    it.
-    """
+    """Return a table of every candidate in every cell, with its mean, the winner and the rule that selected it."""
     head = f"candidate - {selected['baseline']} in points of 100, exploratory 95 % bootstrap interval"
     lines = [head, ""]
     width = max([6, *(len(cell["budget"]) for cell in selected["cells"])])

@@ -238,9 +238,7 @@ def register(
 def _observe_tree(
     planned: PlannedStudy, items: Mapping[str, Any], reproduced: Mapping[str, Any] | None
 ) -> dict[str, Any]:
-    """Return what a lock says of the sources and of the repository. reproduced: the content of the lock that this one
-    reproduces.
-    """
+    """Return what a lock says of sources and repository. reproduced: the content of the lock that is reproduced."""
     with phase("hashing sources and packages"):
         sources = closure.sources(ROOT)
     with phase("looking through the repository"):

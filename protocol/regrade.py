@@ -32,9 +32,7 @@ CHANGE_FIELDS = ("changed", "disagreed")
 
 
 class Difference(NamedTuple):
-    """before: the recorded grade, or the first grader's, with its score if it has one. after: the new grade,
-    or the second grader's.
-    """
+    """before, after: the recorded grade and today's, or the first grader's and the second's, with scores if any."""
 
     lane: str
     before: str
@@ -108,9 +106,7 @@ def regrade(
     identity: Path | None = None,
     find_task: Callable[[str], Task] = tasks.get,
 ) -> Regraded:
-    """Grade the texts of these record bodies again; lanes that did not end well are left out. key, identity,
-    find_task: as in Graders.
-    """
+    """Grade the texts of records again that have one. key, identity, find_task: as in Graders."""
     graded, changed, disagreed = 0, list[Difference](), list[Difference]()
     pairs: list[tuple[Grade, Grade]] = []
     graders = Graders(key, identity, find_task)

@@ -184,9 +184,7 @@ def replicate(
     identity: Path | None = None,
     settings: Settings = LOCAL,
 ) -> ReplicationResult:
-    """Confirm the child unless it is sealed, judge it and compare. Raises as `study_files.check_confirm` and
-    `confirm.confirm` do.
-    """
+    """Confirm the child unless it is sealed, judge and compare it. Raises as `check_confirm` and `confirm` do."""
     if not child.registration.has(SEAL):
 
         def read_block() -> late_randomness.Block:
@@ -230,9 +228,7 @@ def find_running_child(parent: Study, *, is_fresh: bool) -> Study | None:
 
 
 def find_unfinished(parent: Study, *, is_fresh: bool) -> Study | None:
-    """Return the newest child, if it has no verdict yet and today's bytes still equal those that it
-    locked.
-    """
+    """Return the newest child, if it has no verdict yet and today's bytes still equal those that it locked."""
     for newest in list_children(parent.registration, is_fresh=is_fresh)[-1:]:
         if not newest.has(lock.NAME):
             return None

@@ -311,9 +311,7 @@ def format_running(attempt: RunStatus) -> str:
 
 
 def find_drift(study: Registration, environment: Mapping[str, Any]) -> list[str]:
-    """Return one line for each change for which confirm refuses today, as far as it can be checked without
-    torch.
-    """
+    """Return one line for each change for which confirm refuses today, as far as it can be checked without torch."""
     path = study.folder / PROTOCOL
     now = {PROTOCOL: files.plain_sha256(path)} if files.exists(path) else {}
     edited = closure.differences({PROTOCOL: study.lock.content["protocol"]["sha256"]}, now)

@@ -33,9 +33,8 @@ def take(
     call is one attempt: it adds a ledger line with the number of the attempt, which is returned (from 1), and
     the number of existing records.
 
-    Raises AlreadyClaimed once there is a seal, BadInput for a sweep without a selection and for a late value
-    that is missing, not usable or not the claim's, Tampered when ledger, selection, claim or records do not
-    verify.
+    Raises AlreadyClaimed once there is a seal, BadInput for a sweep without a selection and for a late value that is
+    missing, not usable or not the claim's, Tampered when ledger, selection, claim or records do not verify.
     """
     current, folder = study.reopen(), study.folder
     if current.has(registration.SEAL):

@@ -25,8 +25,7 @@ class HeldOutGuard:
         """Return the held-out problem ids of `task`, with looks those of the next one, and enter in the ledger that
         they were read, and why.
 
-        Raises BadInput without a claim, Tampered when the claim names another lock, AlreadyClaimed after the
-        seal.
+        Raises BadInput without a claim, Tampered when the claim names another lock, AlreadyClaimed after the seal.
         """
         self.key()
         if task not in self.lock.content["items"]:

@@ -14,11 +14,10 @@ local    a random number that `confirm` draws on this machine when it takes the 
 cited    that of the study whose records this one cites, with the key made of that study's lock: both have the same
          problems and seeds. This study is locked before the other is claimed
 
-The first three prove that the author could not choose the value. A nonce and a block come after the lock, whose
-digest they are made of; a beacon's round shows no order by itself, since a lock can name one that is past. `local`
-proves less: nothing could be developed on the problems before the lock, since the claim, which the ledger cites before
-the first lane, made them; that an author did not claim, look and claim again in a copy, only a witness of the claim
-shows.
+The first three prove that the author could not choose the value. A nonce and a block come after the lock, whose digest
+they are made of; a beacon's round shows no order by itself, since a lock can name one that is past. `local` proves
+less: nothing could be developed on the problems before the lock, since the claim, which the ledger cites before the
+first lane, made them; that an author did not claim, look and claim again in a copy, only a witness of the claim shows.
 
 This does not prevent an auditor from signing several nonces for one lock, a round that was public before the
 lock, or an author who locks many studies and confirms one.
@@ -134,8 +133,7 @@ def shows_order(locked: Lock, claim: Document, signers: Path | None) -> bool:
 def verify(locked: Lock, claim: Document, block: Callable[[], Block] | None = None, file: Path | None = None) -> str:
     """Verify the late value of a claim and return a summary. file: the round of a beacon, as the auditor looked it up.
 
-    Raises Tampered when it is wrong, CannotTell where only external records can show it; also what `block`
-    raises.
+    Raises Tampered when it is wrong, CannotTell where only external records can show it; also what `block` raises.
     """
     if claim_key(locked, claim) is None:
         return "author-chosen seeds: the protocol registers no late value"

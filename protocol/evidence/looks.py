@@ -35,9 +35,7 @@ def enter(study: Registration, word: str) -> None:
 
 
 def check(study: Registration) -> None:
-    """Raise Tampered unless the looks of the ledger are the registered ones, in order, each on the records of its
-    problems.
-    """
+    """Raise Tampered unless the looks of the ledger are the registered ones, in order, each on its own records."""
     registered = read_looks(study.lock.content)
     entries = [entry for entry in study.entries if entry.event == "look"]
     for number, entry in enumerate(entries, 1):

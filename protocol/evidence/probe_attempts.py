@@ -1,7 +1,6 @@
 """The ledger lines of a probe: how each attempt on development problems began and ended.
 
-Records could be deleted between two attempts of a probe. Lines with their number and their digests reveal
-that.
+Records could be deleted between two attempts of a probe. Lines with their number and their digests reveal that.
 """
 
 from collections.abc import Sequence
@@ -29,9 +28,7 @@ def end_attempt(study: Registration) -> None:
 
 
 def verify(study: Registration) -> None:
-    """Raise Tampered unless each line `probed` directly follows the line of its attempt and matches the
-    records of all attempts up to it.
-    """
+    """Raise Tampered unless each line `probed` follows that of its attempt and matches the records up to it."""
     attempts, last = 0, ""
     for entry in study.entries:
         attempts, previous, last = attempts + (entry.event == "probe"), last, entry.event

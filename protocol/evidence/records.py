@@ -1,10 +1,9 @@
 """Records: the result of every lane, one line each, in append-only shards.
 
-A line is the canonical {body, costs, sha256, chain}: `sha256` digests {body, costs}, and `chain` digests the
-preceding line's chain (64 zeros for the first) followed by this `sha256`, both as ASCII hex. The body is the
-output of the lane; costs are the resources it took, which may differ when it is decoded again. Trajectories
-are stored next to the shards, those of one batch in a file named by the digest of its content.
-`docs/records.md` describes every field.
+A line is the canonical {body, costs, sha256, chain}: `sha256` digests {body, costs}, and `chain` digests the preceding
+line's chain (64 zeros for the first) followed by this `sha256`, both as ASCII hex. The body is the output of the lane;
+costs are the resources it took, which may differ when it is decoded again. Trajectories are stored next to the shards,
+those of one batch in a file named by the digest of its content. `docs/records.md` describes every field.
 
 `folder` is that of one phase of a registration: `records` when confirming, `probe` when probing.
 """

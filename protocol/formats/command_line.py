@@ -115,12 +115,11 @@ def run_command(
 ) -> int:
     """Run `kv-prereg <name> PATH...`: print the result of read(**paths, **options), formatted by `show`.
 
-    paths, options: the help of each, by name; an option that is not given is None. words: see OneLineParser.
-    text: formats the result of `to_plain` as lines for people; with --json it is printed as canonical JSON.
-    formats: what prints the result in place of `show`, by the name of its option. Exit status: 0 printed; 2 for a
-    refusal and for an error of the system, in one line; FAULT_STATUS for a fault of this program. What `read` gets
-    was never checked as an audit does, so that of its errors the line says both that it may be. Control characters
-    are escaped.
+    paths, options: the help of each, by name; an option that is not given is None. words: see OneLineParser. text:
+    formats the result of `to_plain` as lines for people; with --json it is printed as canonical JSON. formats: what
+    prints the result in place of `show`, by the name of its option. Exit status: 0 printed; 2 for a refusal and for an
+    error of the system, in one line; FAULT_STATUS for a fault of this program. What `read` gets was never checked as an
+    audit does, so that of its errors the line says both that it may be. Control characters are escaped.
     """
     parser = make_parser(f"kv-prereg {name}", doc, words)
     for path, meaning in paths.items():

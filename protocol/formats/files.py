@@ -45,10 +45,9 @@ def replace(path: Path, data: bytes) -> None:
 def read(path: Path, max_bytes: int | None = None) -> bytes:
     """Return the bytes of a plain file.
 
-    Raises FileNotFoundError, and Tampered for anything but a plain file and for more than `max_bytes` bytes:
-    a link shows other bytes on another machine, a pipe blocks, and an endless file fills the memory. Without
-    `max_bytes`, raises TooLarge above an eighth of this machine's memory: parsed data takes six times its
-    bytes.
+    Raises FileNotFoundError, and Tampered for anything but a plain file and for more than `max_bytes` bytes: a link
+    shows other bytes on another machine, a pipe blocks, and an endless file fills the memory. Without `max_bytes`,
+    raises TooLarge above an eighth of this machine's memory: parsed data takes six times its bytes.
     """
     with open_plain(path, max_bytes) as file:
         return file.read()
@@ -77,9 +76,7 @@ def refuse_large(path: Path, size: int, max_bytes: int | None = None, memory_sha
 
 
 def iter_lines(path: Path, file: IO[bytes]) -> Iterator[bytes]:
-    """Yield the lines of an open file with their newlines; a torn last line has none. Raises Tampered for a
-    line that is too long.
-    """
+    """Yield lines of an open file with their newlines; a torn last one has none. Raises Tampered for too long a one."""
     for number, line in enumerate(iter(lambda: file.readline(MAX_LINE_BYTES), b""), start=1):
         if len(line) == MAX_LINE_BYTES and not line.endswith(b"\n"):
             raise Tampered(f"{path.name}:{number}: has over {MAX_LINE_BYTES} bytes; no record of ours has")

@@ -17,10 +17,7 @@ _BLOCK = 1 << 16
 
 
 def read(path: Path, max_bytes: int = MAX_BYTES) -> bytes:
-    """Return the decompressed bytes of a file with one gzip member.
-
-    Raises FileNotFoundError, and Tampered for any other file and for over `max_bytes` decompressed bytes.
-    """
+    """Return a stream of the decompressed bytes of a file with one gzip member. Its reads raise as `read` does."""
     with files.open_plain(path, max_bytes) as file:
         return decompressed(file, path.name, max_bytes).read()
 

@@ -14,9 +14,7 @@ GO_ON, STOP = "go on", "stop"  # what the judge says after a look
 
 
 def read_looks(content: Mapping[str, Any]) -> tuple[int, ...]:
-    """Return the numbers of problems of each task at which a study is looked at; none where it is judged once, at the
-    end. content: of the lock.
-    """
+    """Return the numbers of problems of a task at which there is a look; none without looks. content: of the lock."""
     return tuple(content["protocol"]["content"]["decision"].get("looks") or ())
 
 

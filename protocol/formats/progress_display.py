@@ -155,8 +155,7 @@ class Display:
     def _leave(self) -> None:
         """Print the last line of a phase that ends, or that is interrupted by one within it.
 
-        In a terminal every lasting phase gets the line; elsewhere only if progress was reported since its
-        last line.
+        In a terminal every lasting phase gets the line; elsewhere only if progress was reported since its last line.
         """
         self._erase()
         if not self._phases:
@@ -203,9 +202,7 @@ _DISPLAY: ContextVar[Display | None] = ContextVar("display", default=None)
 
 @contextmanager
 def phase(words: str) -> Iterator[ReportProgress]:
-    """Show a phase, such as "hashing the weights", while the body runs; yields a function that reports
-    progress.
-    """
+    """Show a phase, such as "hashing the weights", while the body runs; yields a function that reports progress."""
     display = _DISPLAY.get()
     if display is None:
         yield lambda progress: None
@@ -253,9 +250,7 @@ def show_phases() -> Iterator[None]:
 
 
 def _tick_display(display: Display, stop: threading.Event, signals: int | None) -> None:
-    """Update the display. pressed: a descriptor that yields a byte for every signal, even if the main thread
-    is busy.
-    """
+    """Update the display. signals: a descriptor that yields a byte for every signal, even if this program is busy."""
     first: float | None = None
     while not stop.wait(TICK):
         while signals is not None and select.select([signals], [], [], 0)[0]:

@@ -18,9 +18,7 @@ MEMORY_SHARE = 2  # the lines of a shard may have half of this machine's memory
 
 
 def list_shards(folder: Path) -> list[Path]:
-    """Return the paths of the shards. Raises Tampered where the folder is a link or a file, and for a shard
-    that is stored in both forms.
-    """
+    """Return the paths of shards. Raises Tampered for a link or a file in place of the folder, and for two forms."""
     paths = [
         path for path in files.list_folder(folder) if path.match("shard-*.jsonl") or path.match("shard-*.jsonl.gz")
     ]

@@ -46,9 +46,7 @@ def wrap_text(text: str, width: int | None = None, first: str = "", later: str =
 
 
 def shrink_columns(cells: Sequence[Sequence[str]], width: int) -> list[int]:
-    """Return the width of each column, in which every word fits: the widest columns shrink until a row has
-    `width`, if words allow it.
-    """
+    """Return the width of each column: the widest shrink, down to their longest word, until a row has `width`."""
     columns = list(zip(*cells, strict=True))
     widths = [max(map(len, column)) for column in columns]
     least = [max((len(word) for cell in column for word in cell.split()), default=0) for column in columns]

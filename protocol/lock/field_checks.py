@@ -40,9 +40,7 @@ def find_faults(locked: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _source_faults(locked: Mapping[str, str]) -> Iterator[str]:
-    """Check that all sources are below the packages, and that the packages without which nothing runs are
-    there.
-    """
+    """Check that all sources are below the packages, and that the packages without which nothing runs are there."""
     packages = {name.partition("/")[0] for name in locked}
     for foreign in sorted(name for name in locked if name.partition("/")[0] not in closure.PACKAGES):
         yield f"sources.{differences.format_value(foreign)}: lies below none of {', '.join(closure.PACKAGES)}"

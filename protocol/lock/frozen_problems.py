@@ -37,9 +37,8 @@ def freeze_items(planned: PlannedStudy) -> dict[str, Any]:
 
 
 def _refuse_duplicates(planned: PlannedStudy, items: Mapping[str, Any]) -> None:
-    """Compare the problems of user files by their question, whatever their file, task and id: a held-out
-    problem that is also a development problem is not held out, and one that two tasks ask in the same way
-    counts twice.
+    """Compare the problems of user files by their question, whatever their file, task and id: a held-out problem that
+    is also a development problem is not held out, and one that two tasks ask in the same way counts twice.
     """
     developed: dict[str, str] = {}
     held_out: dict[tuple[str, Any], str] = {}
@@ -85,9 +84,8 @@ def refuse_wrong_golds(items: Mapping[str, Any], tasks: Mapping[str, Task]) -> N
     """Raise BadInput for a mathematical gold that does not verify against itself, and for a gold of a file
     that its own grader does not accept.
 
-    A gold that its grader does not recognise would make every model wrong. Golds of held-out problems are
-    used for nothing else: they are no model's output, and the message does not show them. Encrypted ones are
-    not read.
+    A gold that its grader does not recognise would make every model wrong. Golds of held-out problems are used for
+    nothing else: they are no model's output, and the message does not show them. Encrypted ones are not read.
     """
     for name in (name for name in items if task_splits.checks_golds(tasks[name])):
         if isinstance(file_task := tasks[name], FileTask):

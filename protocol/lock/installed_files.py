@@ -1,8 +1,7 @@
 """Digests of everything installed: the files of every distribution and of the standard library.
 
-A distribution's RECORD has the digest of each installed file. Files are compared with it, and importable
-files that no RECORD lists are reported too. Bytecode is not read: a study's run compiles afresh (see
-protocol.workspace.locked_tree).
+A distribution's RECORD has the digest of each installed file. Files are compared with it, and importable files that no
+RECORD lists are reported too. Bytecode is not read: a study's run compiles afresh (see protocol.workspace.locked_tree).
 """
 
 import csv

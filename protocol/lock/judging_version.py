@@ -26,9 +26,7 @@ SECOND: Mapping[str, str] = MappingProxyType(
 
 
 def choose_judging(parent: Mapping[str, Any] | None, protocol: str) -> int:
-    """Return the rules of judging of a study that is no shipped one. parent: the field of its lock; protocol: the
-    SHA-256 of its file.
-    """
+    """Return the rules of a study that is no shipped one. parent: the field of its lock; protocol: its SHA-256."""
     if version_1.is_replicated(parent, protocol):
         return 1
     is_reproduction = parent is not None and not parent.get("fresh") and SECOND.get(parent["lock"]) == protocol

@@ -1,5 +1,4 @@
-"""Find the held-out problems of a protocol that an earlier registration of this repository opened, by
-content.
+"""Find the held-out problems of a protocol that an earlier registration of this repository opened, by content.
 
 A problem is identified by its id and the recipe of its task: tasks of other names, sizes and splits that share
 both have the same problem. Where two tasks know the text of a problem without a tokenizer (chains, files, published
@@ -77,9 +76,8 @@ def has_lost_file(study: Registration) -> bool:
 
 
 def claimed_registrations(folder: Path) -> list[Registration]:
-    """Return every other registration with a trace of a claim, by name: those in sibling folders of `folder`,
-    and those below registrations/ and replications/ of its repository and of the repository with the locked
-    sources.
+    """Return every other registration with a trace of a claim, by name: those in sibling folders of `folder`, and those
+    below registrations/ and replications/ of its repository and of the repository with the locked sources.
     """
     own_folder = folder.resolve()
     shelves = {home / name for home in (own_folder.parent.parent, drift.ROOT) for name in REGISTRATION_FOLDERS}
@@ -112,9 +110,7 @@ def _read_text(path: Path) -> str:
 def _shared_problems(
     items: Mapping[str, Any], tasks_by_name: Mapping[str, Task], earlier: Registration, todays_tasks: Mapping[str, Task]
 ) -> dict[str, list[str]]:
-    """Return, by task of `tasks_by_name`, the held-out ids whose problem `earlier` holds out too. todays_tasks:
-    by the digest of their manifest.
-    """
+    """Return, by task, the ids whose problem `earlier` holds out too. todays_tasks: by the digest of their manifest."""
     held_out_sets = [
         held_out
         for name, item in earlier.lock.content["items"].items()

@@ -32,9 +32,7 @@ def take_subset(full_split: Mapping[str, Any], table: Mapping[str, Any]) -> dict
 
 
 def read_split(name: str, task: Task) -> dict[str, Any]:
-    """Return the full split of a task. Raises Drifted or BadInput if the task does not generate what the
-    manifest lists.
-    """
+    """Return the full split of a task. Raises Drifted or BadInput unless the task makes what the manifest lists."""
     try:
         manifest = registry.split_manifest(name, task)
     except splits.SplitError as error:

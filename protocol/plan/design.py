@@ -309,9 +309,7 @@ class Design:
         return {arm.name: self.policy(arm.name).promises._asdict() for arm in self.arms}
 
     def policy_settings(self, name: str) -> dict[str, str]:
-        """Return the settings of an arm's policy as a lock records them, by path, with the distribution that it is
-        of if that is not this project.
-        """
+        """Return the settings of an arm's policy as a lock has them, by path, with the distribution of a plugin."""
         from policies.catalogue import PLUGINS
         from policies.structure import structure
 

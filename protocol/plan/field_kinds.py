@@ -136,9 +136,7 @@ class DeferredKind(Kind):
 
 @dataclass(frozen=True)
 class PolicySettings(Kind):
-    """Settings of a policy by path. `checks` validates them with the policy after the rest of the document is
-    read.
-    """
+    """Settings of a policy by path. `checks` validates them with the policy after the rest of the document is read."""
 
     expected: str = "a table of settings by their paths, each a number, text, true or false, or a list of these"
 

@@ -30,9 +30,7 @@ def parse(data: bytes, source: str) -> Design:
 
 
 def parse_unchecked(data: bytes, source: str) -> Design:
-    """Parse without the checks of the whole design, which need policies and torch. An audit uses this for a
-    registered protocol.
-    """
+    """Parse without the checks of the whole design, which need policies and torch: for an audit."""
     if data.startswith(codecs.BOM_UTF8):
         raise BadInput(f"{source}: begins with a byte order mark; save the file as UTF-8 without one")
     try:

@@ -24,9 +24,8 @@ class AlikeArms(NamedTuple):
 
 
 def count_answers(bodies: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
-    """Count the lanes that ran, and how many of them were correct, truncated at the token limit, without an
-    answer, or failed; and the excluded ones, which did not run. With partial scores `correct` is the sum of
-    the scores, as text.
+    """Count the lanes that ran, and how many of them were correct, truncated at the token limit, without an answer, or
+    failed; and the excluded ones, which did not run. With partial scores `correct` is the sum of the scores, as text.
     """
     bodies_list = list(bodies)
     answers = _summarize_answers(bodies_list)
@@ -41,9 +40,7 @@ def count_answers(bodies: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def summarize_cells(recorded: Iterable[Record]) -> list[dict[str, Any]]:
-    """Return one row per (model, task, budget, arm): as `count_answers`, and for a repeated arm its
-    discordance.
-    """
+    """Return one row per (model, task, budget, arm): as `count_answers`, and for a repeated arm its discordance."""
     groups: dict[tuple[str, ...], dict[tuple[str, int], dict[str, Any]]] = defaultdict(dict)
     for record in recorded:
         body, cell = record["body"], record["body"]["cell"]

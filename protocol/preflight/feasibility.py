@@ -1,5 +1,4 @@
-"""Check that a protocol fits its models: prompts their positions, budgets the protected slots, lanes the
-memory.
+"""Check that a protocol fits its models: prompts their positions, budgets the protected slots, lanes the memory.
 
 It reads tokenizers and configurations; prompts are those of development problems. The held-out problems of a
 user's file are measured too, since nothing makes them alike: only their lengths are used.
@@ -50,8 +49,7 @@ def check_feasibility(planned: PlannedStudy, items: Mapping[str, Any], *, is_rep
     """Check that a lock with these items (from `written_study`) is feasible: the rule and its method at these sizes,
     then every prompt and every budget that needs no measurement. Raises BadInput; hashes nothing and reads no gold.
 
-    is_replication: the lock replicates another one, whose method and budgets were accepted by the rules of
-    that time.
+    is_replication: the lock replicates another one, whose method and budgets were accepted by the rules of that time.
     """
     _refuse_calibrated(planned, items)
     layer_support.refuse_unsupported(planned)
@@ -303,9 +301,7 @@ def _refuse_idle_budgets(planned: PlannedStudy, lengths: PromptLengths, budgets:
 
 
 def _budget_fault(budget: Budget, slots: int, slot: Slot, owner: str) -> str:
-    """Return the message about a budget that gives no slot, or more than there can be. owner: whose slots
-    they are.
-    """
+    """Return the message about a budget that gives no slot, or more than there can be. owner: whose slots they are."""
     if slots > MOST:
         return f"{budget} gives {slots} slots of {owner}, over {MOST}; write less"
     least = slot.recent + slot.stored
@@ -320,10 +316,9 @@ def _budget_fault(budget: Budget, slots: int, slot: Slot, owner: str) -> str:
 
 
 def _max_protected(policy: Policy, context: int, query: int, slots: int) -> int:
-    """Return the most slots that a policy can come to protect after a context and a query of so many tokens:
-    at the end of the context or, if it evicts while decoding, in a cache that has outgrown its budget. A
-    policy that may exceed its budget needs room only for the slots that are protected by their position
-    alone.
+    """Return the most slots that a policy can come to protect after a context and a query of so many tokens: at the end
+    of the context or, if it evicts while decoding, in a cache that has outgrown its budget. A policy that may exceed
+    its budget needs room only for the slots that are protected by their position alone.
     """
     masks = [policy.protect.slots(torch.ones(context, dtype=torch.bool), slots, decoding=False)]
     if policy.cadence.interval is not None:

@@ -1,5 +1,4 @@
-"""Run the whole grid of an unlocked protocol on development problems with stand-in models, to see that it
-runs.
+"""Run the whole grid of an unlocked protocol on development problems with stand-in models, to see that it runs.
 
 Nothing is locked and no held-out problem is opened. A rehearsal measures the speed of the stand-ins, not that
 of the registered models.
@@ -40,9 +39,7 @@ SHORT_STUDY = 600.0  # seconds of decoding, by narrow batches, which say too muc
 
 
 class ExpectedTime(NamedTuple):
-    """Seconds that a phase will take: with answers as long as those rehearsed, and with answers at their
-    longest.
-    """
+    """Seconds that a phase will take: with answers as long as those rehearsed, and with answers at their longest."""
 
     seconds: float
     max_seconds: float
@@ -89,8 +86,7 @@ def rehearse(
     planned: PlannedStudy, models: Mapping[str, str], items: Mapping[str, Any], problems: int, folder: Path
 ) -> Rehearsal:
     """Run every cell of probe and confirm once, on the first `problems` development problems of each task, recorded
-    below `folder` as a probe records them. models: the stand-in for each registered model. items: from
-    `written_study`.
+    below `folder` as a probe records them. models: the stand-in for each registered model. items: from `written_study`.
 
     Raises BadInput for what registering would refuse before it reads the registered models' own files.
     """
@@ -196,9 +192,7 @@ SPLIT = {"probe": "dev", "confirm": "confirm"}
 
 
 class Timings:
-    """The times of batches, by the registered model and the task. models: the stand-in for each registered
-    model.
-    """
+    """The times of batches, by the registered model and the task. models: the stand-in for each registered model."""
 
     def __init__(self, models: Mapping[str, str]) -> None:
         self.models = models
@@ -215,9 +209,7 @@ class Timings:
         return merged
 
     def time_batches(self, execute: Execute) -> Execute:
-        """Return an executor that runs the stand-ins, whose cells have the registered model's name, and
-        records times.
-        """
+        """Return an executor that runs the stand-ins, whose cells name the registered model, and records times."""
 
         def execute_and_record(job: Job) -> JobResult:
             produced = execute(job._replace(model=self.models[job.model]))
@@ -232,9 +224,7 @@ class Timings:
 
 
 def spread_ids(ids: Sequence[str], count: int) -> list[str]:
-    """Return at most so many ids from all over the list: ids of a level are adjacent, often the easiest
-    first.
-    """
+    """Return at most so many ids from all over the list: ids of a level are adjacent, often the easiest first."""
     count = min(count, len(ids))
     return [ids[index * len(ids) // count] for index in range(count)]
 

@@ -214,9 +214,7 @@ def check_decision(
 
 
 def detectable_effects(protocol: Design, items: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the part of `check_rule` that says which differences can be detected. Takes seconds; only too
-    few clusters are refused.
-    """
+    """Return the differences that can be detected, as `check_rule` has them, in seconds; refuses too few clusters."""
     refuse_few_clusters(items)
     tests = len(protocol.contrast_models())
     corrected, decision = float(protocol.decision.alpha) / tests, protocol.content()["decision"]
@@ -329,8 +327,7 @@ def _percent(share: float) -> str:
 def _error_settings(
     protocol: Design, units: Mapping[str, Units], errors_by_size: Mapping[int, TypeOneError]
 ) -> list[Setting] | None:
-    """Return the settings in which the whole rule is simulated: all of them (None) if a single contrast gives
-    no bound.
+    """Return the settings in which the whole rule is simulated: all of them (None) if a single contrast gives no bound.
 
     By Bonferroni a family errs at most as often as all of its contrasts together, in any setting: the rule is
     then simulated where one contrast errs most, and in the usual setting; with scores or clusters in the latter.

@@ -67,9 +67,7 @@ OptionalDrops: TypeAlias = LaneDrops | None  # None: the lane failed
 
 @dataclass(frozen=True)
 class DropRecorder:
-    """Records what the lane of a policy has dropped after each eviction, once that is anything, and the
-    evictions in which slots were merged.
-    """
+    """Records what a lane has dropped after each eviction, if that is anything, and the evictions that merged."""
 
     policy: Policy
     dropped: list[Tensor] = field(default_factory=list)
@@ -160,9 +158,7 @@ def _dropped_shares(
 
 
 def _dropped_share(first: OptionalDrops, second: OptionalDrops) -> float:
-    """Return the smallest share over the evictions; 0 if the evictions or the states differ, or one lane
-    failed.
-    """
+    """Return the smallest share over the evictions; 0 if the evictions or the states differ, or one lane failed."""
     if first is None or second is None or first.state != second.state:
         return 0.0
     pairs = list(zip(first.dropped, second.dropped, strict=False))
@@ -257,9 +253,7 @@ def _refuse_failing_policies(
     lanes: Mapping[tuple[str, str], engine.Lane],
     outcomes: Sequence[engine.Outcome | engine.LaneFailure],
 ) -> None:
-    """Raise BadInput for a plugin policy that fails at every budget: it would fail on each problem, and
-    nothing would be compared.
-    """
+    """Raise BadInput for a plugin policy that fails at every budget, so that nothing would be compared."""
     failed: dict[str, list[str]] = defaultdict(list)
     for (arm, _), outcome in zip(lanes, outcomes, strict=True):
         if isinstance(outcome, engine.LaneFailure):
@@ -270,9 +264,8 @@ def _refuse_failing_policies(
 
 
 def _is_informative(lane: engine.Lane, outcome: engine.Outcome | engine.LaneFailure, *, has_more: bool) -> bool:
-    """Whether what a lane dropped distinguishes its policy from others: not if it failed, nor if it was cut
-    before its first eviction while decoding. has_more: whether the study decodes more tokens than were
-    decoded here.
+    """Whether what a lane dropped distinguishes its policy from others: not if it failed, nor if it was cut before its
+    first eviction while decoding. has_more: whether the study decodes more tokens than were decoded here.
     """
     if isinstance(outcome, engine.LaneFailure):
         return False

@@ -86,9 +86,7 @@ def refuse_unjudgeable(content: Mapping[str, Any]) -> None:
 
 
 def judge_simulated(folder: Path, *, has_drawings: bool = True) -> dict[str, Any]:
-    """Judge the sealed study in `folder` and compose every table, page, export and drawing of its verdict. Return
-    the judgement.
-    """
+    """Return the judgement of a sealed study, after composing every table, page, export and drawing of it."""
     study = Registration(folder)
     judged = judge(folder)
     verdict.write(study, judged)

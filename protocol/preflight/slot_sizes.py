@@ -26,9 +26,7 @@ def with_widths(planned: PlannedStudy) -> PlannedStudy:
 
 
 def measure_slots(planned: PlannedStudy) -> dict[str, Any]:
-    """Return what the field `slot_bytes` of a lock is derived from, read again from the models; empty if it is
-    not needed.
-    """
+    """Return what the field `slot_bytes` of a lock is derived from, read from the models; empty if it is not needed."""
     planned = with_widths(planned)
     arms = [arm.name for arm in planned.protocol.arms]
     return {
@@ -38,9 +36,7 @@ def measure_slots(planned: PlannedStudy) -> dict[str, Any]:
 
 
 def refuse_unfit_states(planned: PlannedStudy) -> None:
-    """Refuse a state that does not fit the heads of a model or its calibration, such as a rank that is too
-    high.
-    """
+    """Refuse a state that does not fit the heads of a model or its calibration, such as a rank that is too high."""
     for model, widths in (planned.widths or {}).items():
         paths = calibration_paths.statistics_paths(model, planned.home)
         for arm in planned.protocol.arms:
@@ -58,9 +54,7 @@ def refuse_unfit_states(planned: PlannedStudy) -> None:
 
 
 def refuse_unequal_slots(planned: PlannedStudy) -> None:
-    """Refuse arms that are compared by slots although their slots take different bytes: equal slots are no
-    equal memory.
-    """
+    """Refuse arms that are compared by slots of different bytes: equal slots are then no equal memory."""
     protocol = planned.protocol
     if planned.widths is None or protocol.decision.memory not in (None, "slots"):
         return
@@ -76,9 +70,7 @@ def refuse_unequal_slots(planned: PlannedStudy) -> None:
 
 
 def _compared_arms(protocol: Design) -> Iterator[str]:
-    """Yield the arms of the family, the extra arms and those of claims; for the subject of a sweep its
-    candidates.
-    """
+    """Yield the arms of the family, the extra arms and those of claims; for the subject of a sweep its candidates."""
     decision, sweep = protocol.decision, protocol.sweep
     names = [name for side in arm_pairs(protocol.content()["decision"]) for name in side]
     names += [*(decision.beside or ())]

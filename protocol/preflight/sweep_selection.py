@@ -21,8 +21,7 @@ def select_winner(study: Study) -> dict[str, Any]:
 
 
 def confirmed_design(study: Study) -> Design:
-    """Return the design that confirm runs: the protocol as registered or, with a sweep, with the winner as
-    its subject.
+    """Return the design that confirm runs: the protocol as registered or, with a sweep, with the winner as its subject.
 
     The rule is applied again, except to a selection that was taken from the parent. Raises BadInput for a
     sweep without a selection, Tampered for a selection that does not verify or that the rule does not give.

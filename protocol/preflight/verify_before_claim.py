@@ -1,8 +1,7 @@
 """Before a claim and a probe: derive the lock again and compare all of it, so that no edited lock is run.
 
-Runs in the locked tree, in the locked environment, so that nothing may differ, even if somebody rewrote the
-ledger too. Fields that describe the moment of locking cannot be derived later; they are compared with what
-can still be observed.
+Runs in the locked tree, in the locked environment, so that nothing may differ, even if somebody rewrote the ledger too.
+Fields that describe the moment of locking cannot be derived later; they are compared with what can still be observed.
 """
 
 from collections.abc import Iterator, Mapping

@@ -21,11 +21,9 @@ class ChangedRegistrations(NamedTuple):
 
 
 def find_registrations(paths: Iterable[Path]) -> ChangedRegistrations:
-    """Return the registrations that contain these files, each once; for a deleted file, the folder that
-    contained it.
+    """Return the registrations that contain these files, each once; for a deleted file, the folder that contained it.
 
-    Every folder above a file counts if something is registered in it, so that no registration hides in
-    another.
+    Every folder above a file counts if something is registered in it, so that no registration hides in another.
     """
     folders = {folder for name in paths for folder in (name, *name.parents) if folder.is_dir()}
     if broken := [folder for folder in folders if not escape.is_one_line(folder.name)]:

@@ -204,9 +204,8 @@ def open_decoder(
     bodies: Sequence[Mapping[str, Any]],
     observe: Callable[["Cell", "Policy"], "Policy"] = lambda cell, policy: policy,
 ) -> "redecode.Decoder":
-    """Return a decoder for these lanes; before the verdict, only for those of a probe. observe: wraps the
-    policy of each cell, as in the executor. Raises as `check` does, and BadInput and Drifted for missing
-    files.
+    """Return a decoder for these lanes; before the verdict, only for those of a probe. observe: wraps the policy of
+    each cell, as in the executor. Raises as `check` does, and BadInput and Drifted for missing files.
     """
     try:
         from protocol.run import redecode  # with torch, which an audit does without

@@ -91,9 +91,7 @@ def check_instrument(study: Registration, instrument: Instrument) -> None:
 
 
 def refuse_claimed(study: Registration, instrument: Instrument) -> None:
-    """Raise AlreadyClaimed once held-out problems may have been read: whether an instrument is used must not
-    depend on their results.
-    """
+    """Raise AlreadyClaimed once held-out problems may have been read: no use of an instrument may depend on them."""
     if study.has(CLAIM):
         raise AlreadyClaimed(
             f"{study.folder}: is claimed, and {instrument.activity} before that; run it in a study of your own: "

@@ -165,9 +165,7 @@ def draw_lanes(everything: Iterable[Lane], routes: Sequence[Route], count: int |
 def _list_flips(
     judged: Mapping[str, Any], columns: Mapping[str, NDArray[Any]], correct: NDArray[np.float64]
 ) -> Iterable[tuple[str, NDArray[np.int64], NDArray[np.float64]]]:
-    """Yield for each contrast and direction its label, the lanes that move it, the cheapest first, and their new
-    grades.
-    """
+    """Yield for each contrast and direction its label, the lanes that move it, cheapest first, and their new grades."""
     for row in judged["contrasts"]:
         is_cell = (columns["model"] == row["model"]) & (columns["task"] == row["task"])
         subject = np.flatnonzero(is_cell & (columns["budget"] == row["budget"]) & (columns["arm"] == row["subject"]))
@@ -194,9 +192,7 @@ def _order_flips(
     winner: NDArray[np.int64],
     loser: NDArray[np.int64],
 ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """Return the lanes whose grades, changed to 1 for the winner and 0 for the loser, favour the winner: those of tied
-    pairs first, by problem.
-    """
+    """Return the lanes whose grades, 1 for the winner and 0 for the loser, favour it: tied pairs first, by problem."""
     pair_by_side = [
         {(columns["problem"][index], columns["seed"][index]): index for index in side} for side in (winner, loser)
     ]

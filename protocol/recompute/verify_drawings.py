@@ -47,9 +47,7 @@ def check(study: Registration) -> str:
 
 
 def _draw(folder: Path, target: Path) -> str:
-    """Draw FOLDER into `target` and return the name of the drawing code. Raises CannotTell if nothing can be
-    drawn.
-    """
+    """Draw FOLDER into `target` and return the name of the drawing code. Raises CannotTell if nothing can be drawn."""
     from analysis.judgement.untrusted_files import RecordError
     from figures import report
     from figures.drawing import page, producer

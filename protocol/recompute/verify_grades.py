@@ -51,9 +51,7 @@ class Graders:
         return self.grade_text(body["cell"]["task"], body["problem"], body["text"])
 
     def grade_text(self, task: str, problem: str, text: str, *, with_second: bool = True) -> tuple[Grade, Grade | None]:
-        """Return the grade of a text, and the second grader's if there is one and it is asked for. Raises as
-        `grade` does.
-        """
+        """Return the grade of a text, and the second grader's if there is one and `with_second`. Raises as `grade`."""
         task_object = self.find_task(task)
         name = task_object.grader
         if (task, problem) not in self.golds:

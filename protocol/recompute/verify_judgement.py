@@ -45,9 +45,7 @@ class InstalledAnalysis(NamedTuple):
 
     @property
     def is_same(self) -> bool:
-        """Whether nothing here explains a different judgement. Other bundled files are no explanation, because
-        their author chose them.
-        """
+        """Whether nothing here explains another judgement. Bundled files explain none: their author chose them."""
         return not self.is_other_code and not self.differing_packages
 
     def __str__(self) -> str:
@@ -128,9 +126,7 @@ def through_json(content: Mapping[str, Any]) -> dict[str, Any]:
 def judge_again(
     study: Registration, name: str, recorded: Any, judge: Callable[[], dict[str, Any]]
 ) -> tuple[dict[str, Any], str]:
-    """Judge again and describe how the recorded judgement compares; raises as `check` does. judge: returns
-    plain JSON.
-    """
+    """Judge again and describe how the recorded judgement compares. Raises as `check` does. judge: gives plain JSON."""
     try:
         computed = judge()
     except WRONG_SHAPE as problem:

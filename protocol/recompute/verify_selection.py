@@ -13,8 +13,7 @@ from protocol.recompute import verify_judgement
 def check_selection(study: Registration) -> str:
     """Check that the installed analysis gives the selection in a sweep's selection.json.
 
-    Raises as `check` does, and NotRun for a selection that was taken from a parent, whose own audit checks
-    it.
+    Raises as `check` does, and NotRun for a selection that was taken from a parent, whose own audit checks it.
     """
     if not study.has_sweep or not study.has(SELECTION):
         raise NotRun

@@ -61,8 +61,7 @@ def make_witnesses(
 def find_lock_block(study: Registration, headers: Path | None = None) -> Block:
     """Return the Bitcoin block of the lock's OpenTimestamps proof, whose hash did not exist before the lock.
 
-    Raises BadInput without that proof, Unproven (of `anchors`) while it is undetermined, Tampered when it is
-    invalid.
+    Raises BadInput without that proof, Unproven (of `anchors`) while it is undetermined, Tampered when it is invalid.
     """
     proof = study.folder / FOLDER / f"lock.{OpenTimestamps.suffix}"
     if not files.exists(proof):

@@ -98,9 +98,7 @@ class SigstoreLog:
 
 
 def format_signing_command(folder: Path, document: str) -> str:
-    """Return the shell command that signs the bytes whose SHA-256 is the digest of the document: all but its final
-    newline.
-    """
+    """Return the shell command that signs the bytes of a document without its final newline, as its digest has them."""
     file = shlex.quote(str(folder / DOCUMENTS[document]))
     proofs = shlex.quote(str(folder / FOLDER))
     sign = f"sigstore sign --bundle {proofs}/{document}.{SigstoreLog.suffix} {document}.bytes"

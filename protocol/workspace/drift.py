@@ -49,9 +49,7 @@ def refuse(study: Registration, differences: list[str]) -> None:
 
 
 def refuse_edited(study: Registration) -> bytes:
-    """Return the bytes of protocol.toml. Raises BadInput if it or the lock is missing, Drifted if it is not
-    the file that was locked.
-    """
+    """Return the bytes of protocol.toml. Raises BadInput if it or the lock is missing, Drifted if it was edited."""
     data = read_protocol_bytes(study.folder)
     if closure.sha256_hex(data) != study.lock.content["protocol"]["sha256"]:
         raise Drifted(f"{study.folder / PROTOCOL}: differs from the locked file; restore it or register another folder")

@@ -51,9 +51,7 @@ def refuse_elsewhere(group: str, names: Iterable[str]) -> None:
 
 
 def uncovered_entries(path: Iterable[str]) -> Iterator[str]:
-    """Yield the entries of a search path that exist and that no closure covers. A covered folder does not
-    cover the folders below it.
-    """
+    """Yield the existing entries of a search path that no closure covers; a covered folder covers none below it."""
     working_folder, covered = os.path.realpath(os.getcwd()), _library_folders() | _site_folders() | {str(ROOT)}
     for entry in path:
         location = os.path.realpath(entry or working_folder)

@@ -1,10 +1,9 @@
 """Run the locked sources, freshly unpacked, instead of the working tree from which they were locked.
 
-A command run from a shell unpacks `sources.zip`, checked against the lock, into a temporary folder and
-continues there as the same process, so later edits of the working tree have no effect. Python compiles
-everything again, since cached bytecode is not part of the closure, and gets only the environment variables in
-`ENVIRONMENT_NAMES`. The folder is removed when the command ends; it stays if the process is killed, and
-nothing depends on it.
+A command run from a shell unpacks `sources.zip`, checked against the lock, into a temporary folder and continues there
+as the same process, so later edits of the working tree have no effect. Python compiles everything again, since cached
+bytecode is not part of the closure, and gets only the environment variables in `ENVIRONMENT_NAMES`. The folder is
+removed when the command ends; it stays if the process is killed, and nothing depends on it.
 
 New files in the working tree are allowed, since they are not run. A command called from Python runs in the
 working tree, in a process that other code may have changed: there no file may be new.
@@ -76,9 +75,8 @@ def run(main: Main) -> int:
 def enter(study: Registration, module: str) -> None:
     """Continue as `python -m <module>` with the same arguments in the locked tree; does not return.
 
-    Returns at once if this is that tree. Raises Drifted if a locked file differs in the working tree,
-    Tampered if the bundle does or if this is the tree of another lock, BadInput if Python imports from
-    elsewhere.
+    Returns at once if this is that tree. Raises Drifted if a locked file differs in the working tree, Tampered if the
+    bundle does or if this is the tree of another lock, BadInput if Python imports from elsewhere.
     """
     if (digest := locked_digest()) is not None:
         if digest != study.lock.digest:

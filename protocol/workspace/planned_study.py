@@ -72,9 +72,7 @@ class PlannedStudy(NamedTuple):
         return sorted(needed)
 
     def statistics_files(self, model: str) -> dict[str, Path]:
-        """Return the files of these statistics by the name that the lock uses. Raises BadInput if one is
-        missing.
-        """
+        """Return the files of these statistics by the name that the lock uses. Raises BadInput if one is missing."""
         present = {}
         for name in self.required_statistics():
             path = calibration_paths.statistics_paths(model, self.home)[name]

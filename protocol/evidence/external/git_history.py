@@ -98,10 +98,9 @@ def check_commit(study: Registration) -> str:
 def check(study: Registration) -> str:
     """Check that the files match all commits: documents are unchanged, append-only files only grew.
 
-    A torn last line was never acknowledged and may have been cut. Raises Tampered for a contradiction, also
-    in the part of the history that a shallow clone has. Without one, raises CannotTell when the history is
-    incomplete, missing or further ahead on another branch, and where line endings were converted; NotRun
-    without any evidence.
+    A torn last line was never acknowledged and may have been cut. Raises Tampered for a contradiction, also in the part
+    of the history that a shallow clone has. Without one, raises CannotTell when the history is incomplete, missing or
+    further ahead on another branch, and where line endings were converted; NotRun without any evidence.
     """
     repository = Repository(study.folder)
     commits = repository.commits("--all")

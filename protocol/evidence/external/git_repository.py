@@ -59,9 +59,8 @@ def _refuse_special_files(folder: Path) -> None:
 class Repository:
     """The innermost repository that contains `folder`; a submodule or a linked work tree is a repository too.
 
-    prefix: the path of the folder in it ("" for its top). is_shallow: its history is cut off. is_partial: the
-    clone may lack objects. is_sparse: the checkout may lack files. Every method raises CannotTell when git is
-    missing or fails.
+    prefix: the path of the folder in it ("" for its top). is_shallow: its history is cut off. is_partial: the clone may
+    lack objects. is_sparse: the checkout may lack files. Every method raises CannotTell when git is missing or fails.
     """
 
     def __init__(self, folder: Path):

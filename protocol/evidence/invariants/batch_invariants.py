@@ -13,9 +13,7 @@ from protocol.formats.registry import load_attribute
 
 
 class LaneStay(NamedTuple):
-    """When a lane was in its batch. joined: forwards of the batch before the lane's first. left: decoding
-    steps of the batch before it left.
-    """
+    """When a lane was in its batch: forwards of the batch before the lane's first, decoding steps before it left."""
 
     joined: int
     left: int
@@ -217,9 +215,7 @@ def _end_of_prompt(lanes: list[Lane], first: int, max_end: int) -> int:
 
 
 def _insert_lane(left: list[int], seconds: list[float], end: int, lane_seconds: float) -> None:
-    """Insert a lane unless one that left no earlier took no longer; remove those that the new one makes
-    redundant.
-    """
+    """Insert a lane unless one that left no earlier took no longer; remove those that the new one makes redundant."""
     index = bisect_left(left, end)
     if index < len(left) and seconds[index] <= lane_seconds:
         return

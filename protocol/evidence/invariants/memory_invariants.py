@@ -289,9 +289,7 @@ def _max_rounding(plan: Plan, lane: Lane) -> int:
 
 
 def _slot_byte_bounds(slot_bounds: SlotBounds, sizes: set[int], min_slots: int, max_slots: int) -> tuple[int, int]:
-    """Return the bounds of the bytes of a slot if an allocation of `sizes` bytes has `min_slots` to
-    `max_slots` slots.
-    """
+    """Return the bounds of the bytes of a slot if `sizes` bytes are allocated to `min_slots` to `max_slots` slots."""
     return max(slot_bounds.min_bytes, -(-max(sizes) // max_slots)), min(slot_bounds.max_bytes, min(sizes) // min_slots)
 
 
@@ -313,9 +311,7 @@ def _allocations(plan: Plan, lane: Lane) -> Iterator[tuple[int, set[int], int, i
 
 
 def _growth_step(lane: Lane) -> int:
-    """Return the step at which the allocation of a lane grew because its thinking ended and no eviction
-    follows; 0 if it did not.
-    """
+    """Return the step at which an allocation grew as the thinking ended, with no eviction after it; 0 if it did not."""
     last_step = lane.events[-1][0] if lane.events else 0
     if lane.thinking_end is None or lane.never_evicts or lane.arm.interval == 0 or lane.thinking_end <= last_step:
         return 0

@@ -293,9 +293,7 @@ def _derive_arm(content: Mapping[str, Any], base: str) -> Arm:
 def _derive_arm_slots(
     content: Mapping[str, Any], units: Sequence[UnitPlan], bases: Mapping[str, str]
 ) -> Iterator[tuple[tuple[str, str], ArmSlots]]:
-    """Yield the slots of every arm of every model if the lock has them. Raises LookupError if a cell needs
-    them and the lock lacks them.
-    """
+    """Yield the slots of every arm of every model, if the lock has them. Raises LookupError if a cell lacks its own."""
     if not content[SLOT_BYTES_FIELD]:
         if any(IN_BYTES.fullmatch(cell.budget) for unit in units for cell in unit.cells):
             raise LookupError(SLOT_BYTES_FIELD)

@@ -32,9 +32,7 @@ def check_budget(plan: Plan, lane: Lane, slot_bounds: SlotBounds) -> str:
 
 @declare_invariant("exclusion", "record", "state", "reason", "prompt_tokens")
 def check_exclusion(plan: Plan, lane: Lane, slot_bounds: SlotBounds) -> str:
-    """A lane is excluded where its prompt has more tokens than the lock allows, and nowhere else; the reason says
-    so.
-    """
+    """A lane is excluded where its prompt has more tokens than the lock allows, and only there; the reason says so."""
     tokens, state = lane.body["prompt_tokens"], lane.body["state"]
     is_too_long = plan.max_prompt_tokens is not None and tokens > plan.max_prompt_tokens
     if is_too_long != (state == "excluded"):
@@ -46,9 +44,7 @@ def check_exclusion(plan: Plan, lane: Lane, slot_bounds: SlotBounds) -> str:
 
 @declare_invariant("state", "record", "state", "trajectory", "text", "tokens", "answer", "grade_reason")
 def check_state(plan: Plan, lane: Lane, slot_bounds: SlotBounds) -> str:
-    """A lane has a trajectory if and only if it ended well; else it has no text, tokens, answer or reason of a
-    grade.
-    """
+    """A lane has a trajectory if and only if it ended well; else it has no text, tokens, answer and grade_reason."""
     body, has_ended_well = lane.body, lane.body["state"] == "ok"
     if (body["trajectory"] is not None) != has_ended_well:
         return f"trajectory is {body['trajectory']} in the state {body['state']!r}"

@@ -27,9 +27,7 @@ class SlotBounds(NamedTuple):
 
 
 class Trajectory(NamedTuple):
-    """What a lane held at each step. slots: over all layers and KV heads; allocated: bytes; heads: layers
-    times KV heads.
-    """
+    """What a lane held, by step. slots: over layers and KV heads; allocated: bytes; heads: layers times KV heads."""
 
     slots: Sequence[int]
     allocated: Sequence[int]
@@ -113,9 +111,7 @@ class Unit:
 
     @cached_property
     def is_complete(self) -> bool:
-        """Whether every lane of the unit is recorded, all by one attempt; only then the batch can be
-        simulated.
-        """
+        """Whether every lane of the unit is recorded, all by one attempt; only then the batch can be simulated."""
         expected_lanes = len(self.plan.problems) * len(self.plan.cells)
         return len(self.lanes) == expected_lanes and len({lane.costs["attempt"] for lane in self.lanes}) == 1
 
@@ -167,9 +163,7 @@ VERSION_FIELDS: Mapping[str, Callable[[Mapping[str, Any]], bool]] = MappingProxy
 
 
 class Phase(NamedTuple):
-    """All records of a phase: by shard in the order of the lines, and by unit. unregistered: the keys of
-    records whose lane is not registered.
-    """
+    """All records of a phase: by shard in the order of lines, and by unit. unregistered: keys of unregistered lanes."""
 
     plan: Plan
     records: Sequence[Sequence[Record]]

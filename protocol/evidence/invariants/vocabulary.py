@@ -27,9 +27,7 @@ class Vocabulary(NamedTuple):
     answer_marks: frozenset[str] = frozenset()
 
     def count_thinking_tokens(self, text: str) -> int | None:
-        """Return how many words of a word-level text there are up to and including the first mark; None
-        without a mark.
-        """
+        """Return how many words a word-level text has up to and including the first mark; None without a mark."""
         words = enumerate(text.split(" "), 1)
         return next((position for position, word in words if word in self.answer_marks), None)
 
