@@ -174,7 +174,7 @@ class Checks:
         return selection.read(self.study).digest
 
     def _check_witness(self, cited: Mapping[str, str]) -> None:
-        """Raise Tampered unless the proofs that the claim cites are there, as cited but for the block of a pending one."""
+        """Raise Tampered unless the proofs that the claim cites are there, but for the block of a pending one."""
         present = self.study.lock_proofs()
         for name, digest in cited.items():
             if name not in present:
