@@ -3,32 +3,17 @@
 May import: protocol.formats, protocol.evidence, protocol.witnesses.
 """
 
-from protocol.command.options import (
-    Options,
-    Trust,
-    add_folder,
-    add_identity,
-    add_trust,
-    make_parser,
-    make_witnesses,
-    read_folder,
-    trusted_witnesses,
-)
-from protocol.command.reporting import EXIT_STATUS, execute, print_notice, print_result, run
-
-__all__ = [
-    "EXIT_STATUS",
-    "Options",
-    "Trust",
-    "add_folder",
-    "add_identity",
-    "add_trust",
-    "execute",
-    "make_parser",
-    "make_witnesses",
-    "print_notice",
-    "print_result",
-    "read_folder",
-    "run",
-    "trusted_witnesses",
-]
+from protocol.command.options import Options as Options
+from protocol.command.options import Trust as Trust
+from protocol.command.options import add_folder as add_folder
+from protocol.command.options import add_identity as add_identity
+from protocol.command.options import add_trust as add_trust
+from protocol.command.options import make_parser as make_parser
+from protocol.command.options import make_witnesses as make_witnesses
+from protocol.command.options import read_folder as read_folder
+from protocol.command.options import trusted_witnesses as trusted_witnesses
+from protocol.command.reporting import EXIT_STATUS as EXIT_STATUS
+from protocol.command.reporting import execute as execute
+from protocol.command.reporting import print_notice as print_notice
+from protocol.command.reporting import print_result as print_result
+from protocol.command.reporting import run as run

@@ -14,22 +14,14 @@ MAX_CHARACTERS = 60  # characters of a value that a message shows
 class Fault(Exception):
     """A wrong value. Both messages begin with its path.
 
-    author_message: for the author of the value, with the fix. audit_message: for who checks evidence.
+    author_message: for the author of the value, with the fix. audit_message: for who checks evidence, if another.
     missing, unknown: the name of the missing or unknown field, where that is the fault.
     """
 
-    def __init__(self, author_message: str, audit_message: str, *, missing: str = "", unknown: str = ""):
-        super().__init__(audit_message)
-        self.author_message, self.audit_message, self.missing, self.unknown = (
-            author_message,
-            audit_message,
-            missing,
-            unknown,
-        )
-
-    @classmethod
-    def from_message(cls, message: str) -> "Fault":
-        return cls(message, message)
+    def __init__(self, author_message: str, audit_message: str = "", *, missing: str = "", unknown: str = ""):
+        self.author_message, self.audit_message = author_message, audit_message or author_message
+        self.missing, self.unknown = missing, unknown
+        super().__init__(self.audit_message)
 
 
 def value_fault(value: Any, path: str, expected: str, fix: str | None, *, is_text: bool) -> Fault:

@@ -136,20 +136,16 @@ class BudgetKind(Kind):
             return _parse_text(value, at)
         if isinstance(value, int) and not isinstance(value, bool):
             if not 1 <= value <= MOST:
-                raise Fault.from_message(
-                    f"{at}: {value} slots; write 1 to {MOST}, or a share in (0, 1) with a point, such as 0.3"
-                )
+                raise Fault(f"{at}: {value} slots; write 1 to {MOST}, or a share in (0, 1) with a point, such as 0.3")
             return Budget(None, value)
         if not isinstance(value, Decimal):
-            raise Fault.from_message(
+            raise Fault(
                 f"{at}: write a number, a share such as 0.3 or whole slots such as 128, not {format_toml(value)}"
             )
         if not (value.is_finite() and 0 < value < 1):
-            raise Fault.from_message(
-                f"{at}: a share of the prompt lies in (0, 1), not {value}; {_explain_share(value)}"
-            )
+            raise Fault(f"{at}: a share of the prompt lies in (0, 1), not {value}; {_explain_share(value)}")
         if value != round(value, DECIMALS):
-            raise Fault.from_message(f"{at}: {value} has more than {DECIMALS} decimals; write fewer")
+            raise Fault(f"{at}: {value} has more than {DECIMALS} decimals; write fewer")
         return Budget(value, None)
 
 
@@ -173,7 +169,7 @@ def _parse_text(text: str, at: str) -> Budget:
         return Budget(None, None, Decimal(text.removesuffix(OF_FULL)))
     if (budget := parse_bytes(text)) is not None:
         return budget
-    raise Fault.from_message(f"{at}: {_explain_text(text)}")
+    raise Fault(f"{at}: {_explain_text(text)}")
 
 
 def _explain_text(text: str) -> str:

@@ -38,7 +38,7 @@ def check(design: Design) -> None:
 
         named = itertools.chain(_fields(design), _repeated(design), policy_checks.faults(design))
     for fault in itertools.chain(named, faults(design, lambda arm: not design.is_full(arm))):
-        raise Fault.from_message(fault)
+        raise Fault(fault)
 
 
 def faults(design: Design, evicts: Evicts) -> Iterator[str]:

@@ -24,15 +24,13 @@ class VisibleText(Text):
         if not isinstance(value, str) or not value.strip():
             raise Text().make_fault(value, at)
         if unicodedata.normalize("NFC", value) != value:
-            raise Fault.from_message(
-                f"{at}: text is not NFC; normalise it (two spellings of one text hash differently)"
-            )
+            raise Fault(f"{at}: text is not NFC; normalise it (two spellings of one text hash differently)")
         for character in value:
             is_invisible = unicodedata.category(character)[0] == "C" or character in BLANKS
             if is_invisible and character != "\n":
-                raise Fault.from_message(f"{at}: has U+{ord(character):04X}, which cannot be seen; delete it")
+                raise Fault(f"{at}: has U+{ord(character):04X}, which cannot be seen; delete it")
         if PLACEHOLDER.search(value):
-            raise Fault.from_message(f"{at}: placeholder left unfilled: {value!r}; write what it stands for")
+            raise Fault(f"{at}: placeholder left unfilled: {value!r}; write what it stands for")
         return str(super().read(value, at))
 
 
@@ -42,7 +40,7 @@ class VisibleLine(VisibleText):
     def read(self, value: Any, at: str) -> str:
         text = super().read(value, at)
         if len(text.splitlines()) > 1 or text.endswith("\n"):
-            raise Fault.from_message(f"{at}: has a line break; write it in one line")
+            raise Fault(f"{at}: has a line break; write it in one line")
         return text
 
 
@@ -149,7 +147,7 @@ class PolicySettings(Kind):
     def read(self, value: Any, at: str) -> dict[str, Any]:
         super().read(value, at)
         if not value:
-            raise Fault.from_message(f"{at}: sets nothing; leave it out")
+            raise Fault(f"{at}: sets nothing; leave it out")
         return {path: _read_setting(setting, f"{at}.{_check_path(path, at)}") for path, setting in value.items()}
 
 
@@ -168,27 +166,27 @@ class SettingGrids(Kind):
     def read(self, value: Any, at: str) -> dict[str, dict[str, Any]]:
         super().read(value, at)
         if not value:
-            raise Fault.from_message(f"{at}: varies no arm; leave it out")
+            raise Fault(f"{at}: varies no arm; leave it out")
         return {check_arm_name(arm, f"{at}."): self._read_settings(over, f"{at}.{arm}") for arm, over in value.items()}
 
     def _read_settings(self, value: Any, at: str) -> dict[str, Any]:
         if not isinstance(value, Mapping):
-            raise Fault.from_message(
+            raise Fault(
                 f'{at}: write a table of settings with lists of values, "path" = [...], not {format_toml(value)}'
             )
         if not value:
-            raise Fault.from_message(f"{at}: varies nothing; leave it out")
+            raise Fault(f"{at}: varies nothing; leave it out")
         return {path: self._read_values(values, f"{at}.{_check_path(path, at)}") for path, values in value.items()}
 
     def _read_values(self, value: Any, at: str) -> tuple[Any, ...]:
         if not isinstance(value, list) or not value:
             if isinstance(value, Mapping):
                 _read_setting(value, at)
-            raise Fault.from_message(f"{at}: write a list of values, not {format_toml(value)}")
+            raise Fault(f"{at}: write a list of values, not {format_toml(value)}")
         settings = tuple(_read_setting(item, f"{at}[{index}]") for index, item in enumerate(value))
         for index, item in enumerate(settings):
             if item in settings[:index]:
-                raise Fault.from_message(f"{at}: {format_setting(item)} stands twice; name each value once")
+                raise Fault(f"{at}: {format_setting(item)} stands twice; name each value once")
         return settings
 
 
@@ -204,9 +202,9 @@ def format_setting(value: Any) -> str:
 def _check_path(text: str, at: str) -> str:
     """Check the path of a setting, which must be one line, as messages are."""
     if not text.strip():
-        raise Fault.from_message(f"{at}: has a path without a name; write one that `kv-prereg policies NAME` prints")
+        raise Fault(f"{at}: has a path without a name; write one that `kv-prereg policies NAME` prints")
     if "\n" in text:
-        raise Fault.from_message(f"{at}: has a path with a line end, {text!r}; write it on one line")
+        raise Fault(f"{at}: has a path with a line end, {text!r}; write it on one line")
     return VisibleText().read(text, at)
 
 
@@ -216,7 +214,7 @@ def _read_setting(value: Any, at: str) -> Any:
         while isinstance(inner, Mapping) and inner:
             name, inner = next(iter(inner.items()))
             path = f"{path}.{name}"
-        raise Fault.from_message(f'{at}: write the whole path in quotes, "{path}" = ...')
+        raise Fault(f'{at}: write the whole path in quotes, "{path}" = ...')
     if isinstance(value, list) and not any(isinstance(item, list) for item in value):
         return tuple(_read_setting(item, f"{at}[{index}]") for index, item in enumerate(value))
     if isinstance(value, str):
@@ -255,7 +253,7 @@ class TableArray(ListOf):
 
     def read(self, value: Any, at: str) -> Any:
         if isinstance(value, Mapping):
-            raise Fault.from_message(f"{at}: write [[{at}]], with two brackets, above each table, not [{at}]")
+            raise Fault(f"{at}: write [[{at}]], with two brackets, above each table, not [{at}]")
         return super().read(value, at)
 
     def _required_fields(self) -> str:
@@ -285,17 +283,17 @@ class TablesByName(Kind):
 
     def read(self, value: Any, at: str) -> Any:
         if isinstance(value, list):
-            raise Fault.from_message(f"{at}: write [{at}], with one bracket, and a line for each {self.what} below it")
+            raise Fault(f"{at}: write [{at}], with one bracket, and a line for each {self.what} below it")
         if not isinstance(value, Mapping):
-            raise Fault.from_message(f"{at}: write a table, not {format_toml(value)}")
+            raise Fault(f"{at}: write a table, not {format_toml(value)}")
         if not value:
-            raise Fault.from_message(f"{at}: define at least one {self.what}")
+            raise Fault(f"{at}: define at least one {self.what}")
         for name, entry in value.items():
             if not isinstance(entry, Mapping):
                 first = next(iter(self.table.fields))
                 fix = f"{{ {first} = {format_toml(entry) if isinstance(entry, str) else '...'} }}"
                 message = f"{at}.{name}: write {name} = {fix}, not {name} = {format_toml(entry)}"
-                raise Fault(message, message, unknown=name)
+                raise Fault(message, unknown=name)
         table = replace(self.table, constructor=dict)
         return tuple(
             self.table.constructor(name=check_arm_name(name, f"{at}."), **table.read(entry, f"{at}.{name}"))
@@ -305,11 +303,9 @@ class TablesByName(Kind):
 
 def check_arm_name(value: str, prefix: str) -> str:
     if value.endswith(RERUN_SUFFIX):
-        raise Fault.from_message(
-            f"{prefix}{value}: a name ending in {RERUN_SUFFIX!r} is a probe's second run; rename it"
-        )
+        raise Fault(f"{prefix}{value}: a name ending in {RERUN_SUFFIX!r} is a probe's second run; rename it")
     if not NAME.fullmatch(value):
-        raise Fault.from_message(
+        raise Fault(
             f"{prefix}{value!r}: arm names are ASCII letters, digits and . _ + -, beginning with one of the "
             f"first two; rename it"
         )

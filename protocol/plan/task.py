@@ -54,7 +54,7 @@ class ExactlyOneTable(Table):
 
     def read(self, value: Any, at: str) -> Any:
         if isinstance(value, Mapping) and len(value.keys() & self.fields) != 1:
-            raise Fault.from_message(f"{at}: write words or tokens, and one of them")
+            raise Fault(f"{at}: write words or tokens, and one of them")
         return super().read(value, at)
 
 
@@ -160,30 +160,28 @@ class TaskTable(Table):
             return super().read(value, at)
         ways = [way for way in ("file", "lm_eval") if way in value]
         if len(ways) == 2:
-            raise Fault.from_message(f"{at}.lm_eval: stands beside file; a task is one of both")
+            raise Fault(f"{at}.lm_eval: stands beside file; a task is one of both")
         for name, allowed_ways in ONLY_WITH.items():
             if name in value and not {*allowed_ways} & {*ways}:
-                raise Fault.from_message(f"{at}.{name}: stands with {' or '.join(allowed_ways)} alone; leave it out")
+                raise Fault(f"{at}.{name}: stands with {' or '.join(allowed_ways)} alone; leave it out")
         if not ways:
             return self._builtin_table().read(value, at)
         if ways == ["file"] and "grader" not in value:
-            raise Fault.from_message(f"{at}.grader: missing; write what grades the answers, {_list_graders()}")
+            raise Fault(f"{at}.grader: missing; write what grades the answers, {_list_graders()}")
         if "lm_eval" in ways and ("data" in value) == ("lengths" in value):
-            raise Fault.from_message(f"{at}.data: write the file of its problems or, of RULER, lengths; one of the two")
+            raise Fault(f"{at}.data: write the file of its problems or, of RULER, lengths; one of the two")
         if "lengths" in value and "longest" in value:
-            raise Fault.from_message(
-                f"{at}.longest: stands beside lengths, which say how long a prompt is; leave it out"
-            )
+            raise Fault(f"{at}.longest: stands beside lengths, which say how long a prompt is; leave it out")
         for name in ("file", "lm_eval", "data"):
             if name in value:
                 self.fields[name].kind.read(value[name], f"{at}.{name}")
             if str(value.get(name, "")).lower() in RESERVED_FILES:
-                raise Fault.from_message(f"{at}.{name}: {value[name]} is a file of the registration; rename yours")
+                raise Fault(f"{at}.{name}: {value[name]} is a file of the registration; rename yours")
         task = super().read({"name": _default_name(value), **value}, at)
         for twice in sorted({length for length in task.lengths or () if task.lengths.count(length) > 1}):
-            raise Fault.from_message(f"{at}.lengths: {twice} stands twice; name each length once")
+            raise Fault(f"{at}.lengths: {twice} stands twice; name each length once")
         if task.name.lower() in tasks.names():
-            raise Fault.from_message(f"{at}.name: {task.name!r} is the name of a task that is there; write another")
+            raise Fault(f"{at}.name: {task.name!r} is the name of a task that is there; write another")
         return task
 
     @property

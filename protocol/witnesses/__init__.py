@@ -10,22 +10,11 @@ from protocol.evidence.external.anchors import BRANCH, FOLDER, HEADERS, Unproven
 from protocol.evidence.registration import Registration
 from protocol.formats import files
 from protocol.formats.refusals import BadInput
-from protocol.witnesses.git_remote import GitRemote
-
-from .ots import Block, OpenTimestamps
-from .rfc3161 import Authority
-from .sigstore_log import SigstoreLog
-
-__all__ = [
-    "Authority",
-    "Block",
-    "GitRemote",
-    "OpenTimestamps",
-    "SigstoreLog",
-    "find_lock_block",
-    "find_randomness_block",
-    "make_witnesses",
-]
+from protocol.witnesses.git_remote import GitRemote as GitRemote
+from protocol.witnesses.ots import Block
+from protocol.witnesses.ots import OpenTimestamps as OpenTimestamps
+from protocol.witnesses.rfc3161 import Authority as Authority
+from protocol.witnesses.sigstore_log import SigstoreLog as SigstoreLog
 
 
 def make_witnesses(

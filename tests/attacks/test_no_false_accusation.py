@@ -13,7 +13,7 @@ import studies
 from attacking import Repository, findings
 from commands import READING
 
-from protocol.evidence.audit import outcome, study_status
+from protocol.evidence.audit import auditor, study_status
 from protocol.evidence.external import git_history
 from protocol.evidence.registration import Registration
 from protocol.formats import files
@@ -56,7 +56,7 @@ def raising(problem: Exception):
     ids=repr,
 )
 def test_what_this_machine_lacks_cannot_be_told_and_the_remedy_is_said(problem):
-    found = outcome.run_check("seal", raising(problem))
+    found = auditor.run_check("seal", raising(problem))
     assert found.status == "cannot tell"
     assert any(word in found.detail for word in ("run", "again", "install", "raise"))
 
@@ -77,17 +77,17 @@ def test_what_this_machine_lacks_cannot_be_told_and_the_remedy_is_said(problem):
     ids=repr,
 )
 def test_what_a_damaged_file_provokes_fails_in_one_line(problem):
-    found = outcome.run_check("seal", raising(problem))
+    found = auditor.run_check("seal", raising(problem))
     assert found.status == "failed"
     assert "\n" not in found.detail
 
 
 def test_the_other_outcomes_stay_what_they_are():
     raised = {NotRun(): "not run", CannotTell("x"): "cannot tell", Unfinished("x"): "unfinished"}
-    assert {outcome.run_check("a", raising(one)).status: wanted for one, wanted in raised.items()} == {
+    assert {auditor.run_check("a", raising(one)).status: wanted for one, wanted in raised.items()} == {
         wanted: wanted for wanted in raised.values()
     }
-    assert outcome.run_check("a", lambda: "one\nheld  forged: line") == ("a", "held", "one held forged: line")
+    assert auditor.run_check("a", lambda: "one\nheld  forged: line") == ("a", "held", "one held forged: line")
 
 
 # --- a machine that lacks something

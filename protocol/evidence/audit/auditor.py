@@ -13,14 +13,14 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
-from protocol.evidence.audit import consistency, inventory, outcome
+from protocol.evidence.audit import consistency, inventory
 from protocol.evidence.audit.checks import Checks
 from protocol.evidence.audit.items import EXTERNAL_ITEMS, ITEMS
 from protocol.evidence.external import git_history
 from protocol.evidence.external.anchors import Anchor
 from protocol.evidence.registration import Registration
 from protocol.formats.citations import CITES
-from protocol.formats.findings import Finding, NotRun
+from protocol.formats.findings import CannotTell, Finding, NotRun, Unfinished, find_remedy, one_line
 from protocol.formats.instruments import Instrument
 from protocol.formats.refusals import Tampered
 from protocol.formats.registry import load_attribute
@@ -92,14 +92,33 @@ def audit(
     for name in (item.name for item in ITEMS if item.name not in study_checks.unaudited):
         if checks := [group[name] for group in (evidence_checks, extra_checks) if name in group]:
             with item_context(name):
-                findings[name] = outcome.run_check(name, partial(_run_all, checks))
+                findings[name] = run_check(name, partial(_run_all, checks))
     failures = failed_items(findings.values())
     for name, check in final_checks.items():
         with item_context(name):
-            findings[name] = (
-                Finding(name, "not run", f"{failures[0]} failed") if failures else outcome.run_check(name, check)
-            )
+            findings[name] = Finding(name, "not run", f"{failures[0]} failed") if failures else run_check(name, check)
     return [findings[item.name] for item in ITEMS if item.name in findings]
+
+
+def run_check(item: str, check: Check) -> Finding:
+    """Return the finding on one item.
+
+    Any exception from a damaged file is a failure, in one line; what this machine lacks is "cannot tell", with the
+    remedy.
+    """
+    try:
+        return Finding(item, "held", one_line(check()))
+    except NotRun as not_run:
+        return Finding(item, "not run", one_line(not_run))
+    except Unfinished as unfinished:
+        return Finding(item, "unfinished", one_line(unfinished))
+    except CannotTell as undetermined:
+        return Finding(item, "cannot tell", one_line(undetermined))
+    except Exception as error:
+        if remedy := find_remedy(error):
+            return Finding(item, "cannot tell", remedy)
+        kind = "" if isinstance(error, Tampered) else f"{type(error).__name__}: "
+        return Finding(item, "failed", f"{kind}{one_line(error)}")
 
 
 def _check_instrument(study_checks: Checks, instrument: Instrument) -> str:

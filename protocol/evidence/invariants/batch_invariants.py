@@ -223,15 +223,3 @@ def _insert_lane(left: list[int], seconds: list[float], end: int, lane_seconds: 
     while index and seconds[index - 1] >= lane_seconds:
         index -= 1
     left[index:stop], seconds[index:stop] = [end], [lane_seconds]
-
-
-INVARIANTS = (
-    check_prompts,
-    check_query,
-    check_text,
-    check_prefill_seconds,
-    check_batch,
-    check_joined,
-    check_decode_seconds,
-    check_side_file,
-)

@@ -358,18 +358,3 @@ def _format_mean(total: int, count: int) -> str:
 
 def _value_at(values: Sequence[int], index: int) -> int | str:
     return values[index] if index < len(values) else "missing"
-
-
-INVARIANTS = (
-    check_moments,
-    check_heads,
-    check_summary,
-    check_growth,
-    check_schedule,
-    check_grants,
-    check_remaining,
-    check_allocation,
-    check_windows,
-    check_state_bytes,
-    check_reads,
-)

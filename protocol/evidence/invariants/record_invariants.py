@@ -153,17 +153,3 @@ def check_costs(plan: Plan, lane: Lane, slot_bounds: SlotBounds) -> str:
     if "device" in costs and costs["device"].endswith("cpu") != (plan.device == "cpu"):
         return f"costs.device is {costs['device']!a}, and the device of the lock is {plan.device}"
     return ""
-
-
-INVARIANTS = (
-    check_lock,
-    check_budget,
-    check_exclusion,
-    check_state,
-    check_stop,
-    check_text,
-    check_thinking,
-    check_no_answer,
-    check_divergence,
-    check_costs,
-)

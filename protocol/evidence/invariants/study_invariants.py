@@ -90,27 +90,6 @@ def check_distinct_prompts(phase: Phase) -> Violations:
                 break
 
 
-@declare_invariant("own draws", "study", "text", "cell.seed", remedy=f"a model may be that sure of itself: {REPLAY}")
-def check_distinct_samples(phase: Phase) -> Violations:
-    """At a temperature above 0, two seeds do not give the same text in every problem of an arm that fails 30."""
-    if not phase.plan.is_sampled:
-        return
-    arms: dict[tuple[str, ...], dict[int, dict[str, LaneSummary]]] = defaultdict(lambda: defaultdict(dict))
-    for lane in itertools.chain.from_iterable(phase.units):
-        if lane.text_digest is not None:
-            model, task, budget, arm, seed, problem = lane.key
-            arms[model, task, budget, arm][seed][problem] = lane
-    for seeds in arms.values():
-        for first_lanes, second_lanes in itertools.combinations(seeds.values(), 2):
-            pairs = [
-                (first_lanes[problem], second_lanes[problem]) for problem in first_lanes.keys() & second_lanes.keys()
-            ]
-            unsure_pairs = [pair for pair in pairs if not pair[0].is_correct]
-            if len(unsure_pairs) >= MIN_UNSURE and all(a.text_digest == b.text_digest for a, b in pairs):
-                first, copy = unsure_pairs[0]
-                yield copy, f"text is that of {first}, and so in all {len(pairs)} problems"
-
-
 @declare_invariant("full use", "study", "cache.peak", "tokens", "stop", "problem", "state")
 def check_full_use(phase: Phase) -> Violations:
     """What the lock says that the full cache held at the end of an answer is no less than the prompt in the probe's
@@ -135,18 +114,28 @@ def check_full_use(phase: Phase) -> Violations:
                     yield lane, f"full_use of the lock has {slots} slots, a prompt and an answer have {bounds}"
 
 
+@declare_invariant("own draws", "study", "text", "cell.seed", remedy=f"a model may be that sure of itself: {REPLAY}")
+def check_distinct_samples(phase: Phase) -> Violations:
+    """At a temperature above 0, two seeds do not give the same text in every problem of an arm that fails 30."""
+    if not phase.plan.is_sampled:
+        return
+    arms: dict[tuple[str, ...], dict[int, dict[str, LaneSummary]]] = defaultdict(lambda: defaultdict(dict))
+    for lane in itertools.chain.from_iterable(phase.units):
+        if lane.text_digest is not None:
+            model, task, budget, arm, seed, problem = lane.key
+            arms[model, task, budget, arm][seed][problem] = lane
+    for seeds in arms.values():
+        for first_lanes, second_lanes in itertools.combinations(seeds.values(), 2):
+            pairs = [
+                (first_lanes[problem], second_lanes[problem]) for problem in first_lanes.keys() & second_lanes.keys()
+            ]
+            unsure_pairs = [pair for pair in pairs if not pair[0].is_correct]
+            if len(unsure_pairs) >= MIN_UNSURE and all(a.text_digest == b.text_digest for a, b in pairs):
+                first, copy = unsure_pairs[0]
+                yield copy, f"text is that of {first}, and so in all {len(pairs)} problems"
+
+
 def _planned_positions(phase: Phase) -> Iterator[tuple[int, int, int]]:
     """Yield the positions of all lanes, in the order in which they run."""
     for number, unit in enumerate(phase.plan.units):
         yield from itertools.product((number,), range(len(unit.problems)), range(len(unit.cells)))
-
-
-INVARIANTS = (
-    check_registered,
-    check_order,
-    check_attempts,
-    check_form,
-    check_distinct_prompts,
-    check_full_use,
-    check_distinct_samples,
-)
