@@ -37,7 +37,7 @@ def _is_done(study: Registration) -> bool:
 
 
 def _print_result(study: Registration, as_json: bool) -> int:
-    traces, verdict = trace_file.read_traces(study), trace_file.read_verdict(study).content
+    traces, verdict = trace_file.read_traces(study), trace_file.read_document(study, trace_file.VERDICT).content
     states = Counter(body["state"] for body in traces.bodies)
     pairs = verdict.get("pairs", [])
     summary = ", ".join(f"{states[state]} {state}" for state in STATES if states[state])

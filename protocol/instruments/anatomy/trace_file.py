@@ -16,7 +16,6 @@ from protocol.evidence.measurement_journal import Bodies, BodyWriter, JournalFil
 from protocol.evidence.registration import Registration
 from protocol.formats import canonical, documents, files, shards
 from protocol.formats.documents import Document
-from protocol.formats.fields import Table
 from protocol.formats.instruments import get_instrument
 from protocol.formats.refusals import BadInput, Tampered
 from protocol.instruments.anatomy import fields
@@ -30,8 +29,8 @@ CHOOSE, TEST = HALVES
 MAX_VALUES_BYTES = 1 << 30  # for one trace
 EVENTS = tuple(fields.EVENTS)
 CHOSEN_EVENT, VERDICT_EVENT = EVENTS[2:]
-# The ledger event that cites each document, with the document and the field of the event.
-CITED = {CHOSEN_EVENT: (CHOSEN, "chosen"), VERDICT_EVENT: (VERDICT, "verdict")}
+TABLES = {CHOSEN: fields.CHOSEN, VERDICT: fields.VERDICT}
+CITED = {CHOSEN_EVENT: CHOSEN, VERDICT_EVENT: VERDICT}  # by ledger event; its field has the document's name
 
 
 class ExpectedTrace(NamedTuple):
@@ -140,47 +139,37 @@ def end_attempt(study: Registration) -> None:
     measurement_journal.end_attempt(study, INSTRUMENT, len(traces.bodies), traces.head)
 
 
-def read_chosen(study: Registration) -> Document:
-    """Read anatomy/chosen.json. Raises Tampered where it is missing or damaged."""
-    return documents.read(study.folder / ANATOMY / CHOSEN, fields.CHOSEN)
+def read_document(study: Registration, name: str) -> Document:
+    """Read anatomy/chosen.json or verdict.json. Raises Tampered where it is missing or damaged."""
+    return documents.read(study.folder / ANATOMY / name, TABLES[name])
 
 
-def read_verdict(study: Registration) -> Document:
-    """Read anatomy/verdict.json. Raises Tampered where it is missing or damaged."""
-    return documents.read(study.folder / ANATOMY / VERDICT, fields.VERDICT)
+def _count_traces(study: Registration) -> dict[str, int]:
+    """Return how many traces precede each document."""
+    expected = expected_traces(study.lock.content)
+    return {CHOSEN: sum(trace.half == CHOOSE for trace in expected), VERDICT: len(expected)}
 
 
-READERS = {CHOSEN: read_chosen, VERDICT: read_verdict}
+def write_document(study: Registration, name: str, result: Mapping[str, Any]) -> str:
+    """Write the choice on the choosing half, or the verdict on the other, once, and enter it; return its digest.
 
-
-def write_chosen(study: Registration, result: Mapping[str, Any]) -> str:
-    """Write the choice on the choosing half, once, and enter it; return its digest.
-
-    A repeated call with the same choice completes what a crash interrupted; another choice raises Tampered.
-    Raises BadInput while a trace of that half has no line.
+    A repeated call with the same result completes what a crash interrupted; another result raises Tampered.
+    Raises BadInput while a trace that it rests on has no line.
     """
     current, traces = study.reopen(), read_traces(study)
-    trace_count = sum(expected.half == CHOOSE for expected in expected_traces(current.lock.content))
-    if len(traces.bodies) < trace_count:
-        raise BadInput(f"{current.folder}: {trace_count - len(traces.bodies)} traces of one half are missing")
-    header = {"kind": "kv-prereg anatomy, chosen", "version": 1}
-    _write_once(current, CHOSEN, fields.CHOSEN, header, traces.head_at(trace_count), result)
-    digest = read_chosen(current).digest
-    ledger.ensure(current.folder, CHOSEN_EVENT, {"chosen": digest})
+    count, (field, _) = _count_traces(current)[name], name.split(".")
+    if missing := max(0, count - len(traces.bodies)):
+        raise BadInput(f"{current.folder}: {missing} traces {'of one half ' if name == CHOSEN else ''}are missing")
+    header = {"kind": f"kv-prereg anatomy, {field}", "version": 1}
+    if name == VERDICT:
+        header["chosen"] = read_document(current, CHOSEN).digest
+        for path in uncited_files(current, traces):
+            path.unlink()
+    _write_once(current, name, header, traces.head_at(count), result)
+    digest = read_document(current, name).digest
+    event = next(event for event, document in CITED.items() if document == name)
+    ledger.ensure(current.folder, event, {field: digest})
     return digest
-
-
-def write_verdict(study: Registration, result: Mapping[str, Any]) -> None:
-    """Write the result on the testing half, once, and enter it. Raises as `write_chosen` does."""
-    current, traces = study.reopen(), read_traces(study)
-    trace_count = len(expected_traces(current.lock.content))
-    if len(traces.bodies) < trace_count:
-        raise BadInput(f"{current.folder}: {trace_count - len(traces.bodies)} traces are missing")
-    for path in uncited_files(current, traces):
-        path.unlink()
-    header = {"kind": "kv-prereg anatomy, verdict", "version": 1, "chosen": read_chosen(current).digest}
-    _write_once(current, VERDICT, fields.VERDICT, header, traces.head_at(trace_count), result)
-    ledger.ensure(current.folder, VERDICT_EVENT, {"verdict": read_verdict(current).digest})
 
 
 def verify(study: Registration, traces: Bodies) -> int:
@@ -198,8 +187,8 @@ def verify(study: Registration, traces: Bodies) -> int:
         if event in CITED:
             if event in entered_after or last != INSTRUMENT.end_event:
                 raise Tampered(f"{ledger.NAME}: {event} stands twice, or follows no attempt that ended")
-            name, field = CITED[event]
-            if entry_body[field] != READERS[name](study).digest:
+            name = CITED[event]
+            if entry_body[name.removesuffix(".json")] != read_document(study, name).digest:
                 raise Tampered(f"{ledger.NAME}: its {event} line cites another {ANATOMY}/{name}")
             entered_after[event] = begun
         last = event
@@ -209,20 +198,18 @@ def verify(study: Registration, traces: Bodies) -> int:
 
 def _check_order(study: Registration, traces: Bodies, attempts: int, entered_after: Mapping[str, int]) -> None:
     """Raise Tampered unless traces and documents are in order. entered_after: attempt by ledger event."""
-    expected = expected_traces(study.lock.content)
-    trace_counts = {CHOSEN: sum(trace.half == CHOOSE for trace in expected), VERDICT: len(expected)}
-    for name, read_document in READERS.items():
+    for name, count in _count_traces(study).items():
         if not files.exists(study.folder / ANATOMY / name):
             continue
-        content = read_document(study).content
+        content = read_document(study, name).content
         if content["lock"] != study.lock.digest:
             raise Tampered(f"{ANATOMY}/{name}: names another lock")
-        if content["traces"] != traces.head_at(trace_counts[name]):
+        if content["traces"] != traces.head_at(count):
             raise Tampered(f"{ANATOMY}/{name}: rests on other traces than those that are here")
         head = content["ledger"]
         if head["count"] > len(study.entries) or head != ledger.head_of(study.entries[: head["count"]]):
             raise Tampered(f"{ANATOMY}/{name}: names a ledger head that this ledger never had")
-        if name == VERDICT and content["chosen"] != read_chosen(study).digest:
+        if name == VERDICT and content["chosen"] != read_document(study, CHOSEN).digest:
             raise Tampered(f"{ANATOMY}/{name}: names another choice")
     for body in traces.bodies:
         if body["attempt"] > attempts:
@@ -231,29 +218,24 @@ def _check_order(study: Registration, traces: Bodies, attempts: int, entered_aft
         if is_late != (body["half"] == TEST):
             message = "chooses, and was labelled after the choice" if is_late else "tests, and nothing was chosen"
             raise Tampered(f"{TRACES}: {body['problem']} {message}")
-        if body["half"] == TEST and body["chosen"] != read_chosen(study).digest:
+        if body["half"] == TEST and body["chosen"] != read_document(study, CHOSEN).digest:
             raise Tampered(f"{TRACES}: {body['problem']} was labelled under another choice")
 
 
 def _write_once(
-    study: Registration,
-    name: str,
-    table: Table,
-    header: Mapping[str, Any],
-    traces: Mapping[str, Any],
-    result: Mapping[str, Any],
+    study: Registration, name: str, header: Mapping[str, Any], traces: Mapping[str, Any], result: Mapping[str, Any]
 ) -> None:
     path, result = study.folder / ANATOMY / name, canonical.loads(canonical.dumps(result), name)
     if shared := {"lock", "traces", "ledger", *header} & result.keys():
         raise BadInput(f"{name}: {min(shared)} is the document's own")
     if files.exists(path):
-        content = documents.read(path, table).content
+        content = read_document(study, name).content
         if {key: content.get(key) for key in result} != result:
             raise Tampered(f"{ANATOMY}/{name}: holds something else of the same traces")
         return
     ledger.refuse_closed(study.folder)
     head = {"lock": study.lock.digest, "traces": traces, "ledger": ledger.read_head(study.folder)}
-    documents.write(path, {**header, **head, **result}, table)
+    documents.write(path, {**header, **head, **result}, TABLES[name])
 
 
 def format_progress(study: Registration) -> str:

@@ -68,100 +68,86 @@ def measure_agreement(anatomy: Anatomy, pair: Pair, half: str | None, reading: s
     """Measure the agreement on one half, or on both for None; reading: the registered one by default."""
     reading = reading or anatomy.reading
     traces = select_varying(anatomy.traces_of(pair, half), reading)
-    signals = tuple(dict.fromkeys(signal for trace in traces for signal in trace.signals))
-    column_of = {signal: index for index, signal in enumerate(signals)}
-    rho, partial, auc = (np.full((len(traces), len(signals)), np.nan) for _ in range(3))
-    for index, trace in enumerate(traces):
-        label, values = trace.labels(reading), _span_values(trace)
-        columns = [column_of[signal] for signal in trace.signals]
+    signals = _all_signals(traces)
+    tables = []
+    for trace in traces:
+        label = trace.labels(reading)
         controls = np.stack([np.arange(len(label)), trace.window_counts(reading)])
-        correlation = correlations.correlate_rows(values, label, controls)
-        rho[index, columns], partial[index, columns], auc[index, columns] = (
-            correlation.rho,
-            correlation.partial,
-            correlation.auc,
-        )
+        tables.append(_correlate(signals, trace, _span_values(trace), label, controls))
     # Rounded, so that sums in another order give the same choice.
-    problems, clusters = tuple(trace.problem for trace in traces), tuple(trace.cluster for trace in traces)
-    return Agreement(signals, problems, clusters, *(np.round(table, 12) for table in (rho, partial, auc)))
+    return _stack_traces(signals, traces, [np.round(table, 12) for table in tables])
 
 
-def partial_within_parts(
-    anatomy: Anatomy, pair: Pair, half: str | None, agreement: Agreement, reading: str | None = None
+def _all_signals(traces: Iterable[Trace]) -> tuple[Signal, ...]:
+    return tuple(dict.fromkeys(signal for trace in traces for signal in trace.signals))
+
+
+def _correlate(
+    signals: tuple[Signal, ...], trace: Trace, values: Floats, label: NDArray[np.int8], controls: Floats | None = None
 ) -> Floats:
+    """Return [rho | partial | auc, signal], NaN if the trace lacks it. values: [signal of the trace, token]."""
+    correlation = correlations.correlate_rows(values, label, controls)
+    by_signal = dict(zip(trace.signals, np.stack(correlation[:3], axis=1), strict=True))
+    return np.stack([by_signal.get(signal, np.full(3, np.nan)) for signal in signals], axis=1)
+
+
+def _stack_traces(signals: tuple[Signal, ...], traces: list[Trace], tables: list[Floats]) -> Agreement:
+    problems, clusters = tuple(trace.problem for trace in traces), tuple(trace.cluster for trace in traces)
+    stacked = np.array(tables).reshape(len(traces), 3, len(signals))
+    return Agreement(signals, problems, clusters, *(stacked[:, part] for part in range(3)))
+
+
+def partial_within_parts(anatomy: Anatomy, pair: Pair, half: str | None, agreement: Agreement) -> Floats:
     """Return [trace, signal]: the partial rho with separate controls for the prompt and the written text.
 
     agreement: that of this half, or of both for None. The controls are a level and a slope of the position in
     each of the two parts. If the span lies in one of them the value is that of `partial`.
     """
-    reading = reading or anatomy.reading
-    column_of, table = {signal: index for index, signal in enumerate(agreement.signals)}, agreement.partial.copy()
-    for index, trace in enumerate(select_varying(anatomy.traces_of(pair, half), reading)):
+    table = agreement.partial.copy()
+    for index, trace in enumerate(select_varying(anatomy.traces_of(pair, half), anatomy.reading)):
         start, stop = trace.span
         if start < trace.prompt < stop:
             position = np.arange(stop - start)
             prompt = position < trace.prompt - start
-            controls = np.stack([position, trace.window_counts(reading), prompt, prompt * position])
-            columns = [column_of[signal] for signal in trace.signals]
-            rows = correlations.correlate_rows(_span_values(trace), trace.labels(reading), controls)
-            table[index, columns] = np.round(rows.partial, 12)
+            label, counts = trace.labels(anatomy.reading), trace.window_counts(anatomy.reading)
+            controls = np.stack([position, counts, prompt, prompt * position])
+            table[index] = np.round(_correlate(agreement.signals, trace, _span_values(trace), label, controls)[1], 12)
     return table
 
 
-def agreement_by_class(anatomy: Anatomy, pair: Pair, reading: str | None = None) -> dict[str, Agreement]:
-    """Measure the agreement within the tokens of one class, by class name. A trace counts if it has at least
-    8 tokens of the class with both labels among them.
+def agreement_by_class(anatomy: Anatomy, pair: Pair) -> dict[str, Agreement]:
+    """Measure the agreement within the tokens of one class, by its name, without controls. A trace counts if it has at
+    least 8 tokens of the class with both labels among them.
     """
-    reading = reading or anatomy.reading
-    traces = select_varying(anatomy.traces_of(pair), reading)
-    signals = tuple(dict.fromkeys(signal for trace in traces for signal in trace.signals))
-    column_of = {signal: index for index, signal in enumerate(signals)}
-    by_name: dict[str, tuple[list[Trace], list[Floats], list[Floats]]] = {
-        name: ([], [], []) for name in token_classes.CLASSES
-    }
+    traces = select_varying(anatomy.traces_of(pair), anatomy.reading)
+    signals = _all_signals(traces)
+    by_name: dict[str, tuple[list[Trace], list[Floats]]] = {name: ([], []) for name in token_classes.CLASSES}
     for trace in traces:
-        label, values, token_names = trace.labels(reading), _span_values(trace), np.array(_token_classes(trace))
-        for name, (class_traces, rho, auc) in by_name.items():
+        label, values = trace.labels(anatomy.reading), _span_values(trace)
+        token_names = np.array(token_classes.classes_in_span(trace))
+        for name, (class_traces, tables) in by_name.items():
             in_class = token_names == name
-            if in_class.sum() < LEAST_TOKENS or np.ptp(label[in_class]) == 0:
-                continue
-            correlation = correlations.correlate_rows(values[:, in_class], label[in_class])
-            columns = [column_of[signal] for signal in trace.signals]
-            row = np.full((2, len(signals)), np.nan)
-            row[0, columns], row[1, columns] = correlation.rho, correlation.auc
-            class_traces.append(trace)
-            rho.append(row[0])
-            auc.append(row[1])
+            if in_class.sum() >= LEAST_TOKENS and np.ptp(label[in_class]):
+                class_traces.append(trace)
+                tables.append(_correlate(signals, trace, values[:, in_class], label[in_class]))
     return {name: _stack_traces(signals, *lists) for name, lists in by_name.items() if lists[0]}
 
 
-def _stack_traces(signals: tuple[Signal, ...], traces: list[Trace], rho: list[Floats], auc: list[Floats]) -> Agreement:
-    problems, clusters = tuple(trace.problem for trace in traces), tuple(trace.cluster for trace in traces)
-    table = np.stack(rho)
-    return Agreement(signals, problems, clusters, table, np.full_like(table, np.nan), np.stack(auc))
-
-
 def pooled_tokens(
-    anatomy: Anatomy, pair: Pair, half: str | None, signal: Signal, reading: str | None = None
+    anatomy: Anatomy, pair: Pair, half: str | None, signal: Signal
 ) -> Iterator[tuple[str, Floats, NDArray[np.int8]]]:
     """Yield the cluster, the values in the span, and the labels of every trace that has the signal.
 
     Tokens without a value are left out. Traces whose labels do not vary are included, as in the paper's pool.
     """
-    reading = reading or anatomy.reading
     for trace in anatomy.traces_of(pair, half):
         if signal in trace.signals:
             start, stop = trace.span
             values = trace.values().signals[trace.signals.index(signal), start:stop].astype(np.float64)
             known = np.isfinite(values)
-            yield trace.cluster, values[known], trace.labels(reading)[known]
+            yield trace.cluster, values[known], trace.labels(anatomy.reading)[known]
 
 
 def _span_values(trace: Trace) -> Floats:
     start, stop = trace.span
     return trace.values().signals[:, start:stop].astype(np.float64)
-
-
-def _token_classes(trace: Trace) -> list[str]:
-    start, stop = trace.span
-    return [token_classes.class_of(piece) for piece in trace.pieces[start:stop]]

@@ -5,6 +5,7 @@ the number of (model, task) pairs (Bonferroni). Intervals are uncorrected, one f
 """
 
 import math
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,7 @@ from protocol.instruments.anatomy.analysis.agreement import (
     measure_agreement,
     partial_within_parts,
 )
-from protocol.instruments.anatomy.analysis.traces import Anatomy, Pair, read_anatomy
+from protocol.instruments.anatomy.analysis.traces import Anatomy, Pair, Trace, read_anatomy
 from protocol.instruments.anatomy.fields import HALVES, READINGS
 
 Floats = NDArray[np.float64]
@@ -130,13 +131,8 @@ def _signal_rows(
     alpha, pooled = float(anatomy.settings["alpha"]), _pooled_rho(anatomy, pair, agreement)
     other = next(reading for reading in READINGS if reading != anatomy.reading)
     other_agreement = measure_agreement(anatomy, pair, None, other)
-    other_means = dict(
-        zip(
-            other_agreement.signals,
-            trace_statistics.means(other_agreement.unit_table(other_agreement.rho)).mean,
-            strict=True,
-        )
-    )
+    means_of_other = trace_statistics.means(other_agreement.unit_table(other_agreement.rho)).mean
+    other_means = dict(zip(other_agreement.signals, means_of_other, strict=True))
     classes = {
         name: (part.signals, trace_statistics.means(part.unit_table(part.rho)))
         for name, part in agreement_by_class(anatomy, pair).items()
@@ -193,31 +189,47 @@ def _pooled_rho(anatomy: Anatomy, pair: Pair, agreement: Agreement) -> Floats:
     )
 
 
-def label_shares(anatomy: Anatomy, pair: Pair, reading: str | None = None) -> dict[str, Any]:
+def label_shares(anatomy: Anatomy, pair: Pair) -> dict[str, Any]:
     """Return the share of needed tokens in labelled and unmoved traces, mean over traces.
 
     all: over the span; tenths: by tenth of the span; classes: by token class, with the traces that have the
     class; traces: their number.
     """
-    reading = reading or anatomy.reading
     traces = [trace for trace in anatomy.traces_of(pair) if trace.windows]
-    tenths: list[list[float]] = [[] for _ in range(TENTHS)]
-    classes: dict[str, list[float]] = {name: [] for name in token_classes.CLASSES}
-    for trace in traces:
-        label, pieces = trace.labels(reading), trace.pieces[trace.span[0] : trace.span[1]]
-        tenth_of = np.arange(len(label)) * TENTHS // len(label)
-        for tenth in set(tenth_of.tolist()):
-            tenths[tenth].append(float(label[tenth_of == tenth].mean()))
-        names = np.array([token_classes.class_of(piece) for piece in pieces])
-        for name in set(names.tolist()):
-            classes[name].append(float(label[names == name].mean()))
+    tenths = needed_shares(traces, anatomy.reading, tenths_of_span, range(TENTHS))
+    classes = needed_shares(traces, anatomy.reading, token_classes.classes_in_span, token_classes.CLASSES)
     return {
         "traces": len(traces),
-        "all": _mean([float(trace.labels(reading).mean()) for trace in traces]),
-        "tenths": [_mean(shares) for shares in tenths],
-        "classes": {name: {"share": _mean(shares), "traces": len(shares)} for name, shares in classes.items()},
+        "all": _mean(np.array([trace.labels(anatomy.reading).mean() for trace in traces])),
+        "tenths": [_mean(shares) for shares in tenths.T],
+        "classes": {
+            name: {"share": _mean(shares), "traces": int(np.isfinite(shares).sum())}
+            for name, shares in zip(token_classes.CLASSES, classes.T, strict=True)
+        },
     }
 
 
-def _mean(values: list[float]) -> float:
-    return float(np.mean(values)) if values else math.nan
+def tenths_of_span(trace: Trace) -> list[int]:
+    """Return the tenth of the span, from 0, that each of its tokens lies in."""
+    tokens = trace.span[1] - trace.span[0]
+    return [TENTHS * index // tokens for index in range(tokens)]
+
+
+def needed_shares(
+    traces: Sequence[Trace], reading: str, kinds_of: Callable[[Trace], Sequence[Any]], kinds: Sequence[Any]
+) -> Floats:
+    """Return [trace, kind]: the share of its tokens of this kind that are needed, NaN without any. kinds_of: by token
+    of the span.
+    """
+    table = np.full((len(traces), len(kinds)), np.nan)
+    for row, trace in zip(table, traces, strict=True):
+        label, of_token = trace.labels(reading), np.array(kinds_of(trace))
+        for column, kind in enumerate(kinds):
+            if (matches := of_token == kind).any():
+                row[column] = label[matches].mean()
+    return table
+
+
+def _mean(shares: Floats) -> float:
+    finite = shares[np.isfinite(shares)]
+    return float(finite.mean()) if len(finite) else math.nan

@@ -8,7 +8,6 @@ contradict one another. And the row must first be chosen from among many.
 
 import math
 from collections.abc import Callable
-from typing import NamedTuple
 
 import numpy as np
 from scipy import integrate, stats
@@ -23,47 +22,28 @@ REACH, STEPS = 9.0, 4001  # integration: standard errors on either side, and poi
 MOST = 1_000_000  # traces; None beyond it
 
 
-class TracesNeeded(NamedTuple):
-    """The traces that a true correlation `rho` needs.
-
-    fisher: as EpiKV counts, each trace a pair (two-sided .05). testing: traces of a testing half with varying
-    labels, if the right row was chosen. each_half: traces of each half, with the choice taken into account.
-    None if a million are not enough, or if the spread is not known.
-    """
-
-    rho: float
-    fisher: int
-    testing: int | None
-    each_half: int | None
-
-
-def power_table(sd: float, level: float, rows: int, power: float = POWER) -> list[TracesNeeded]:
-    """Return the needed traces for each rho in RHO.
+def needed_traces(sd: float, level: float, rows: int) -> dict[str, dict[str, int | None]]:
+    """Return the traces that a true correlation needs for POWER, by each of RHO, as verdict.json has them.
 
     sd: of the traces' own correlations. level: of the one-sided test, corrected. rows: to choose from.
+    fisher: as EpiKV counts, each trace a pair (two-sided .05). testing: traces of a testing half with varying labels,
+    if the right row was chosen. each_half: traces of each half, with the choice taken into account. None if a million
+    are not enough, or if the spread is not known.
     """
-
-    def power_with_choice(traces: int, rho: float) -> float:
-        return choice_probability(traces, rho, sd, rows) * power_of_test(traces, rho, sd, level)
 
     def power_alone(traces: int, rho: float) -> float:
         return power_of_test(traces, rho, sd, level)
 
-    return [
-        TracesNeeded(
-            rho,
-            pairs_needed(rho, 0.05, power),
-            *(_fewest_traces(power_of, rho, power, sd) for power_of in (power_alone, power_with_choice)),
-        )
-        for rho in RHO
-    ]
+    def power_with_choice(traces: int, rho: float) -> float:
+        return choice_probability(traces, rho, sd, rows) * power_alone(traces, rho)
 
-
-def needed_traces(sd: float, level: float, rows: int) -> dict[str, dict[str, int | None]]:
-    """Return `power_table` in the form of verdict.json."""
     return {
-        f"{entry.rho:.1f}": {"fisher": entry.fisher, "testing": entry.testing, "each_half": entry.each_half}
-        for entry in power_table(sd, level, rows)
+        f"{rho:.1f}": {
+            "fisher": pairs_needed(rho, 0.05, POWER),
+            "testing": _fewest_traces(power_alone, rho, sd),
+            "each_half": _fewest_traces(power_with_choice, rho, sd),
+        }
+        for rho in RHO
     }
 
 
@@ -85,18 +65,18 @@ def choice_probability(traces: int, rho: float, sd: float, rows: int) -> float:
     return float(integrate.simpson(largest, x=mean))
 
 
-def _fewest_traces(power_of: Callable[[int, float], float], rho: float, power: float, sd: float) -> int | None:
-    """Return the fewest traces, at least 8, with this power, which rises with them."""
+def _fewest_traces(power_of: Callable[[int, float], float], rho: float, sd: float) -> int | None:
+    """Return the fewest traces, at least 8, of this power, which rises with them."""
     if math.isnan(sd):
         return None
-    if sd <= 0 or power_of(FEWEST, rho) >= power:
+    if sd <= 0 or power_of(FEWEST, rho) >= POWER:
         return FEWEST
     low = high = FEWEST
-    while power_of(high, rho) < power:
+    while power_of(high, rho) < POWER:
         low, high = high, 2 * high
         if high > MOST:
             return None
     while high - low > 1:
         middle = (low + high) // 2
-        low, high = (low, middle) if power_of(middle, rho) >= power else (middle, high)
+        low, high = (low, middle) if power_of(middle, rho) >= POWER else (middle, high)
     return high

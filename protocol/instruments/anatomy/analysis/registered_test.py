@@ -62,10 +62,10 @@ def choose(folder: Path) -> dict[str, Any]:
         chosen: null, or signal, layer (null where a row has none), sign (1, -1), mean and sd of rho over
         units, units. It is the candidate with the largest |mean rho|, the first of equal ones.
 
-    Raises RecordError as `read_anatomy` does, and while traces of the choosing half are missing.
+    Decimals are text with six digits. Raises RecordError as `read_anatomy` does, and while traces of that half are
+    missing.
     """
-    anatomy = read_anatomy(folder)
-    return _choose_signals(folder, anatomy)
+    return _choose_signals(folder, read_anatomy(folder))
 
 
 def _choose_signals(folder: Path, anatomy: Anatomy) -> dict[str, Any]:
@@ -126,7 +126,7 @@ def judge(folder: Path) -> dict[str, Any]:
              traces, fisher, bootstrap (percentiles, whole units, ranked anew in each draw);
         position: mean rho of the position itself;
         needed: for a mean rho of 0.1, 0.2 and 0.3 and power 0.8: fisher (traces as EpiKV counts, two-sided
-             .05), testing and each_half, as in `power.TracesNeeded`, at this level, with the spread of the
+             .05), testing and each_half, as in `power.needed_traces`, at this level, with the spread of the
              choosing half and its number of candidates.
         slip: only where registered, as `slip_test.test_slip`, at level: alpha over twice the pairs, for its two
              questions.
@@ -183,11 +183,7 @@ TESTED = ("rho", "beyond_position", "auc", "pooled", "position", "needed")
 
 
 def _test_pair(anatomy: Anatomy, pair: Pair, choosing: Mapping[str, Any], level: float, number: int) -> dict[str, Any]:
-    agreement, chosen, candidates = (
-        measure_agreement(anatomy, pair, TEST),
-        choosing["chosen"],
-        int(choosing["candidates"]),
-    )
+    agreement, chosen = measure_agreement(anatomy, pair, TEST), choosing["chosen"]
     result: dict[str, Any] = {
         "model": pair[0],
         "task": pair[1],
@@ -218,8 +214,10 @@ def _test_pair(anatomy: Anatomy, pair: Pair, choosing: Mapping[str, Any], level:
     result["beyond_position"] = {**beyond, "word": word if result["word"] == AGREES else NOT_ASKED}
     result["auc"] = float(np.nanmean(agreement.auc[:, index]))
     result["pooled"] = pooled_rho(anatomy, pair, TEST, signal, 1 - 2 * level, draws, next(generators))
-    result["position"] = _position_rho(agreement)
-    result["needed"] = needed_traces(float(chosen["sd"]), level, candidates)
+    means = trace_statistics.means(agreement.unit_table(agreement.rho)).mean
+    has_position = POSITION in agreement.signals
+    result["position"] = float(means[agreement.signals.index(POSITION)]) if has_position else None
+    result["needed"] = needed_traces(float(chosen["sd"]), level, int(choosing["candidates"]))
     return result
 
 
@@ -249,12 +247,6 @@ def _test_mean(column: Floats, sign: int, level: float, draws: int, rng: np.rand
 def _interval(limits: Sequence[Floats]) -> tuple[float, float] | None:
     low, high = (float(end[0]) for end in limits)
     return None if math.isnan(low) or math.isnan(high) else (low, high)
-
-
-def _position_rho(agreement: Agreement) -> float | None:
-    if POSITION not in agreement.signals:
-        return None
-    return float(trace_statistics.means(agreement.unit_table(agreement.rho)).mean[agreement.signals.index(POSITION)])
 
 
 def pooled_rho(

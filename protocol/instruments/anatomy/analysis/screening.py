@@ -58,18 +58,17 @@ class Answers(NamedTuple):
     without: int
 
 
-def collect_answers(anatomy: Anatomy, pair: Pair, reading: str | None = None) -> Answers:
-    """Collect the answers of both halves, over traces with a needed token; reading: the registered one by default."""
-    reading = reading or anatomy.reading
+def collect_answers(anatomy: Anatomy, pair: Pair) -> Answers:
+    """Collect the answers of both halves, over traces with a needed token in the registered reading."""
     labelled = [item for item in anatomy.traces_of(pair) if item.windows]
-    traces = [item for item in labelled if item.labels(reading).any()]
+    traces = [item for item in labelled if item.labels(anatomy.reading).any()]
     outcomes = [retained for item in traces for retained in item.outcomes if retained.arm != ORACLE]
     arms = tuple(dict.fromkeys(item.arm for item in outcomes))
     budgets = tuple(dict.fromkeys(item.budget for item in outcomes))
     retained, auc, right = (np.full((len(traces), len(arms), len(budgets)), np.nan) for _ in range(3))
     for index, item in enumerate(traces):
         start, stop = item.span
-        label, shares = item.labels(reading), item.values().retained[:, start:stop].astype(np.float64)
+        label, shares = item.labels(anatomy.reading), item.values().retained[:, start:stop].astype(np.float64)
         area = correlations.correlate_rows(shares, label).auc
         for row, outcome in enumerate(item.outcomes):
             if outcome.arm == ORACLE or outcome.correct is None:

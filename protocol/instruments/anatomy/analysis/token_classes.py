@@ -2,6 +2,8 @@
 
 import re
 
+from protocol.instruments.anatomy.analysis.traces import Trace
+
 CLASSES = ("number", "word", "punctuation", "space", "special")
 SPECIAL = re.compile("<[|\uff5c]?[^<>\\s]+[|\uff5c]?>|\\[[A-Z]{3,}\\]")  # <|im_end|>, </s>, <think>, [PAD]
 
@@ -17,3 +19,8 @@ def class_of(piece: str) -> str:
     if any(character.isdigit() for character in piece):
         return "number"
     return "word" if any(character.isalpha() for character in piece) else "punctuation"
+
+
+def classes_in_span(trace: Trace) -> list[str]:
+    """Return the class of each token that may be occluded."""
+    return [class_of(piece) for piece in trace.pieces[slice(*trace.span)]]

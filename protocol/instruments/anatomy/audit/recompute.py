@@ -29,11 +29,10 @@ def check(study: Registration) -> str:
     analysis or of its libraries may explain it, NotRun before anything was chosen.
     """
     folder, checked = study.folder / ANATOMY, list[str]()
-    documents = ((CHOSEN, analysis.choose, trace_file.read_chosen), (VERDICT, analysis.judge, trace_file.read_verdict))
-    for name, analyse, read in documents:
+    for name, analyse in ((CHOSEN, analysis.choose), (VERDICT, analysis.judge)):
         if not files.exists(folder / name):
             continue
-        recorded = read(study).content
+        recorded = trace_file.read_document(study, name).content
         try:
             computed = canonical.loads(canonical.dumps(analyse(study.folder)), name)
         except (RecordError, *verify_judgement.WRONG_SHAPE) as problem:

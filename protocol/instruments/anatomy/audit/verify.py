@@ -10,7 +10,7 @@ from protocol.formats.findings import NotRun, Unfinished
 from protocol.formats.refusals import Tampered
 from protocol.instruments.anatomy import invariants, trace_file
 from protocol.instruments.anatomy.fields import STATES
-from protocol.instruments.anatomy.trace_file import ANATOMY, CHOSEN, VERDICT
+from protocol.instruments.anatomy.trace_file import ANATOMY
 
 
 def check(study: Registration, is_claimed: bool, has_ended: bool) -> str:
@@ -43,7 +43,7 @@ def check(study: Registration, is_claimed: bool, has_ended: bool) -> str:
 def _is_judged(study: Registration) -> bool:
     """Return whether the anatomy has its verdict. Raises Tampered for a document that only the ledger has."""
     events = {entry.event for entry in study.entries}
-    for name, event in ((CHOSEN, "anatomy-chosen"), (VERDICT, "anatomy-judged")):
+    for event, name in trace_file.CITED.items():
         if event in events and not files.exists(study.folder / ANATOMY / name):
             raise Tampered(f"{ANATOMY}/{name}: missing, and the ledger has its line")
-    return "anatomy-judged" in events
+    return trace_file.VERDICT_EVENT in events

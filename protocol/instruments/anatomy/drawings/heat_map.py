@@ -119,7 +119,7 @@ def anatomy_map(study: AnatomyReport, blocks: Sequence[Block]) -> Figure:
         _draw_names(axes, lines, left - 0.08, top + HEAD)
         for index, pair in enumerate(row):
             left += APART if index else 0
-            _draw_title(axes, pair[0], left, top)
+            axes.text(left, top + 0.1, _pair_title(pair[0]), va="center", weight="bold", color=INK)
             for block in pair:
                 _draw_panel(axes, block, lines, (left, top + HEAD), limit)
                 left += _block_width(block) + PANELS
@@ -203,7 +203,7 @@ def _row_width(row: Sequence[Sequence[Block]]) -> float:
 
 def _pair_width(pair: Sequence[Block]) -> float:
     panels = sum(_block_width(block) for block in pair) + PANELS * (len(pair) - 1)
-    return max(panels, *(text_width(text, 8.5, "bold") for text in _pair_titles(pair[0])))
+    return max(panels, text_width(_pair_title(pair[0]), 8.5, "bold"))
 
 
 def _layer_count(block: Block) -> int:
@@ -223,12 +223,8 @@ def _block_width(block: Block) -> float:
     )
 
 
-def _pair_titles(block: Block) -> tuple[str]:
-    return (f"{block.model} · {block.task}",)
-
-
-def _draw_title(axes: Any, block: Block, left: float, top: float) -> None:
-    axes.text(left, top + 0.1, *_pair_titles(block), va="center", weight="bold", color=INK)
+def _pair_title(block: Block) -> str:
+    return f"{block.model} · {block.task}"
 
 
 def _draw_names(axes: Any, lines: Sequence[Line], right: float, top: float) -> None:
@@ -283,12 +279,8 @@ def _draw_cells(
             if signal == line.signal:
                 values[row, slice(None) if layer is None else layer] = cell.rho
     left, top = corner
-    edges = (
-        left,
-        left + _cell_width(block) * _layer_count(block),
-        top + group_lines[-1].y + ROW,
-        top + group_lines[0].y,
-    )
+    right = left + _cell_width(block) * _layer_count(block)
+    edges = (left, right, top + group_lines[-1].y + ROW, top + group_lines[0].y)
     style = {"cmap": _colour_map(), "vmin": -limit / REACH, "vmax": limit / REACH, "interpolation": "none"}
     image = axes.imshow(np.ma.masked_invalid(values), extent=edges, aspect="auto", **style)
     image.set_gid(gid)

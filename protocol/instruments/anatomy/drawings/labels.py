@@ -1,5 +1,6 @@
 """Plot of where the needed tokens are: their share by tenth of the span and by token class, with intervals."""
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -11,11 +12,12 @@ from figures.drawing import page
 from figures.drawing.page import INK, MARGIN
 from figures.drawing.shares import Share, mean_share
 from protocol.instruments.anatomy.analysis import trace_statistics
-from protocol.instruments.anatomy.analysis.token_classes import CLASSES, class_of
+from protocol.instruments.anatomy.analysis.agreement import select_varying
+from protocol.instruments.anatomy.analysis.exploratory import TENTHS, needed_shares, tenths_of_span
+from protocol.instruments.anatomy.analysis.token_classes import CLASSES, classes_in_span
 from protocol.instruments.anatomy.analysis.traces import Anatomy
 from protocol.instruments.anatomy.drawings.trace_report import AnatomyReport, ordered_readings, status_lines
 
-TENTHS = 10
 LEFT, TOP, BELOW, HIGH, APART = 0.62, 0.5, 0.62, 1.7, 0.1  # inches
 WIDE, CLASS = 3.7, 0.62  # inches: of the panel of tenths, and of a class in the other panel
 COLOURS = ("#0072b2", "#d55e00")  # for the registered reading and for the other
@@ -49,31 +51,23 @@ def label_panels(anatomy: Anatomy) -> list[Panel]:
         traces = [item for item in anatomy.traces_of((model, task)) if item.windows]
         if not traces:
             continue
-        names = [[class_of(piece) for piece in item.pieces[slice(*item.span)]] for item in traces]
-        present = [name for name in CLASSES if any(name in trace_names for trace_names in names)]
+        token_names = Counter(name for item in traces for name in classes_in_span(item))
+        present = [name for name in CLASSES if name in token_names]
         clusters = [item.cluster for item in traces]
         tenths: dict[str, list[Share]] = {}
         classes: dict[str, dict[str, Share]] = {}
         for reading in ordered_readings(anatomy):
-            labels = [item.labels(reading) == 1 for item in traces]
-            tenth_names = [[f"{TENTHS * index // len(item)}" for index in range(len(item))] for item in labels]
-            tenths[reading] = _shares_by_name(labels, tenth_names, [str(index) for index in range(TENTHS)], clusters)
-            classes[reading] = dict(zip(present, _shares_by_name(labels, names, present, clusters), strict=True))
-        varying = {reading: sum(0 < item.labels(reading).mean() < 1 for item in traces) for reading in tenths}
-        tokens = {name: sum(trace_names.count(name) for trace_names in names) for name in present}
+            by_tenth = needed_shares(traces, reading, tenths_of_span, range(TENTHS))
+            by_class = needed_shares(traces, reading, classes_in_span, present)
+            tenths[reading] = _mean_shares(by_tenth, clusters)
+            classes[reading] = dict(zip(present, _mean_shares(by_class, clusters), strict=True))
+        varying = {reading: len(select_varying(traces, reading)) for reading in tenths}
+        tokens = {name: token_names[name] for name in present}
         panels.append(Panel(model, task, len(traces), varying, tenths, classes, tokens))
     return panels
 
 
-def _shares_by_name(
-    labels: Sequence[NDArray[np.bool_]], kinds: Sequence[Sequence[str]], names: Sequence[str], clusters: Sequence[str]
-) -> list[Share]:
-    """Return for each name the mean over traces of the share of its tokens that were needed."""
-    table = np.full((len(labels), len(names)), np.nan)
-    for row, (needed, kind) in enumerate(zip(labels, kinds, strict=True)):
-        for column, name in enumerate(names):
-            if (matches := np.array(kind) == name).any():
-                table[row, column] = needed[matches].mean()
+def _mean_shares(table: NDArray[np.float64], clusters: Sequence[str]) -> list[Share]:
     return [mean_share(column) for column in trace_statistics.aggregate_units(table, clusters).T]
 
 

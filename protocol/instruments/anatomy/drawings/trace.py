@@ -18,6 +18,7 @@ from analysis.judgement.untrusted_files import RecordError
 from figures.drawing import page
 from figures.drawing.page import BAND, INK, MARGIN, PALE, WIDEST, text_width
 from protocol.instruments.anatomy.analysis import data_flow, slip_test
+from protocol.instruments.anatomy.analysis.agreement import select_varying
 from protocol.instruments.anatomy.analysis.traces import Trace
 from protocol.instruments.anatomy.drawings import oracle_style
 from protocol.instruments.anatomy.drawings.trace_report import AnatomyReport, ordered_readings, status_lines
@@ -145,11 +146,10 @@ def select_trace(study: AnatomyReport, model: str | None, problem: str | None, b
     candidates = [
         trace for trace in anatomy.traces if all(requested[name] in (None, getattr(trace, name)) for name in requested)
     ]
-    varying = [trace for trace in candidates if trace.windows and 0 < trace.labels(anatomy.reading).mean() < 1]
+    varying = select_varying(candidates, anatomy.reading)
     if not varying and (model or problem):
-        states = (
-            f", for it ended as {candidates[0].state}" if len(candidates) == 1 and not candidates[0].windows else ""
-        )
+        is_unlabelled = len(candidates) == 1 and not candidates[0].windows
+        states = f", for it ended as {candidates[0].state}" if is_unlabelled else ""
         raise RecordError(
             f"{', '.join(f'{name} {value}' for name, value in requested.items() if value)}: no trace has labels "
             f"that vary{states}; anatomy/traces.jsonl names models and problems"
@@ -184,12 +184,8 @@ def _build_view(study: AnatomyReport, trace: Trace, budget: str | None) -> Trace
     rows.sort(key=lambda row: row.oracle)
     begin = max(0, min(int(np.argmax(needed)) - BEFORE, len(needed) - MOST))
     drawn = slice(begin, begin + MOST)
-    labelled = Labelled(
-        trace.pieces[start:stop][drawn],
-        start + begin,
-        len(needed),
-        [(reading, item[drawn]) for reading, item in labels.items()],
-    )
+    drawn_labels = [(reading, item[drawn]) for reading, item in labels.items()]
+    labelled = Labelled(trace.pieces[start:stop][drawn], start + begin, len(needed), drawn_labels)
     rows = [row._replace(retained=row.retained[drawn]) for row in rows]
     subtitle = f"{trace.problem} by {trace.model}, {trace.task}; arms at budget {budget} ({slots[budget]:.4g} slots)"
     return TraceView(subtitle, labelled, rows)

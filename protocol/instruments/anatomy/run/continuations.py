@@ -64,108 +64,67 @@ def padding_token(model: LoadedModel) -> int:
 
 
 def continue_padded(
-    decode: Decoder, texts: Sequence[OccludedText], pad: int, new_tokens: int, chunk: int | None = None
+    decode: Decoder, texts: Sequence[OccludedText], pad: int, new_tokens: int
 ) -> list[list[Continuation]]:
     """Return the continuations of each text with each of its windows in turn replaced by the padding token, fed again.
 
     Padding tokens are attended to like any others, at the positions of what they replace. The text before a
     window is fed once for all windows; the rest is fed for each, packed in one forward pass. All decode in
-    one batch. An empty window leaves the text unchanged. chunk: tokens of a prefill forward pass; None for
-    those of `[generation]`, or else packed_prefill.MAX_TOKENS.
+    one batch. An empty window leaves the text unchanged. A prefill forward pass has the tokens of
+    `[generation]`, or else packed_prefill.MAX_TOKENS.
     """
-    model, positions = (
-        decode.model,
-        [
-            (selection, number_of_window)
-            for selection, text in enumerate(texts)
-            for number_of_window in range(len(text.windows))
-        ],
-    )
+    model, places = decode.model, [(number, window) for number, text in enumerate(texts) for window in text.windows]
     longest = max(len(text.token_ids) for text in texts)
     rows = decode.lanes or engine.max_concurrent_lanes(
-        model.network.config, model.network.dtype, model.network.device, longest + new_tokens, max(1, len(positions))
+        model.network.config, model.network.dtype, model.network.device, longest + new_tokens, max(1, len(places))
     )
-    chunk = chunk or decode.prefill_chunk or packed_prefill.MAX_TOKENS
-    continuations: dict[tuple[int, int], Continuation] = {}
+    chunk = decode.prefill_chunk or packed_prefill.MAX_TOKENS
+    continuations: dict[int, Continuation] = {}
     with observe_forward(model.network), torch.no_grad():
         full_texts: dict[int, PartialText] = {}
-        for first in range(0, len(positions), rows):
-            selection = positions[first : first + rows]
-            text_numbers = dict.fromkeys(number for number, _ in selection)
-            full_texts = {number: full_texts[number] for number in text_numbers if number in full_texts}
-            new_texts = {
-                number: PartialText.start(model, texts[number].token_ids) for number in text_numbers.keys() - full_texts
+        for first in range(0, len(places), rows):
+            selection = dict(enumerate(places[first : first + rows], start=first))
+            full_texts = {
+                number: full_texts.get(number) or PartialText.start(model, texts[number].token_ids)
+                for number in dict.fromkeys(number for number, _ in selection.values())
             }
-            packed_prefill.feed(model, list(new_texts.values()), chunk)
-            full_texts |= new_texts
+            packed_prefill.feed(model, list(full_texts.values()), chunk)
             partial_texts = {
-                (number, number_of_window): full_texts[number].replace_window(
-                    texts[number].windows[number_of_window], pad
-                )
-                for number, number_of_window in selection
+                place: full_texts[number].replace_window(window, pad) for place, (number, window) in selection.items()
             }
             packed_prefill.feed(model, list(partial_texts.values()), chunk)
             continuations |= continue_texts(decode, partial_texts, new_tokens)
-    return [
-        [continuations[number, number_of_window] for number_of_window in range(len(text.windows))]
-        for number, text in enumerate(texts)
-    ]
+    in_order = (continuations[place] for place in range(len(places)))
+    return [[next(in_order) for _ in text.windows] for text in texts]
 
 
-def continue_texts(
-    decode: Decoder, partial_texts: dict[tuple[int, int], PartialText], new_tokens: int
-) -> dict[tuple[int, int], Continuation]:
-    """Decode the continuation of each text greedily, in one batch of the engine. partial_texts: by text and window."""
-    model, continuations = decode.model, dict[tuple[int, int], Continuation]()
-    by_text: dict[int, list[int]] = {}
-    for (number, numbers), text in partial_texts.items():
-        if sampling.is_usable(text.logits):
-            by_text.setdefault(number, []).append(numbers)
-        else:
-            continuations[number, numbers] = Continuation((), f"{sampling.NON_FINITE_LOGITS} at decode step 0")
+def continue_texts(decode: Decoder, texts: dict[int, PartialText], new_tokens: int) -> dict[int, Continuation]:
+    """Decode the continuation of each text greedily, in one batch of the engine, which takes them out of `texts`."""
+    model = decode.model
+    refused = Continuation((), f"{sampling.NON_FINITE_LOGITS} at decode step 0")
+    continuations = {place: refused for place, text in texts.items() if not sampling.is_usable(text.logits)}
     requests = {
-        number: engine.Request(
-            str(number),
-            engine.Prompt(partial_texts[number, numbers[0]].token_ids, ()),
-            (full_cache_lane(),) * len(numbers),
-        )
-        for number, numbers in by_text.items()
+        place: engine.Request(str(place), engine.Prompt(text.token_ids, ()), (full_cache_lane(),))
+        for place, text in texts.items()
+        if place not in continuations
     }
 
     def record_outcome(row: BatchRow, outcome: engine.Outcome | engine.LaneFailure) -> None:
-        number = int(row.request.problem)
-        continuation = (
+        continuations[int(row.request.problem)] = (
             Continuation((), outcome.reason)
             if isinstance(outcome, engine.LaneFailure)
             else Continuation(outcome.token_ids)
         )
-        continuations[number, by_text[number][row.number]] = continuation
 
     attention = choose_attention(model.network, decode.attention)
     storage_formats = build_storage_formats(model, list(requests.values()))
     batch = Batch(model, new_tokens, 0.0, 1.0, new_tokens + 1, frozenset(), storage_formats, record_outcome, attention)
-    for number, request in requests.items():
-        forks, n = [], len(request.prompt.context)
-        for index, lane in enumerate(request.lanes):
-            text = partial_texts.pop((number, by_text[number][index]))
-            none = [None] * len(text.keys)
-            lane_prefill = LanePrefill(text.keys, text.values, [*none], text.logits, n, used_rng=False)
-            forks.append(
-                Fork(
-                    index,
-                    lane,
-                    lane_prefill.full_masks(),
-                    lane_prefill.counts(),
-                    None,
-                    n,
-                    lane_prefill,
-                    windows=text.windows,
-                )
-            )
-        shared = forks[0].lane_prefill
-        assert shared is not None
-        forked = ForkedRequest(request, shared.keys, shared.values, shared.logits, deque(), {}, 0.0)
-        batch.join(forked, forks)
+    for place, request in requests.items():
+        text, n, (lane,) = texts.pop(place), len(request.prompt.context), request.lanes
+        prefilled = LanePrefill(text.keys, text.values, [None] * len(text.keys), text.logits, n, used_rng=False)
+        masks, counts = prefilled.full_masks(), prefilled.counts()
+        fork = Fork(0, lane, masks, counts, None, n, prefilled, windows=text.windows)
+        batch.join(ForkedRequest(request, text.keys, text.values, text.logits, deque(), {}, 0.0), [fork])
     while batch.rows:
         batch.step()
     return continuations

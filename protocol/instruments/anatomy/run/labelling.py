@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from fractions import Fraction
 from functools import cache
 from itertools import groupby
+from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -65,17 +66,13 @@ def anatomy(study: Study) -> None:
         with phase("counting what is ahead"):
             progress_display.note(estimate_workload(study.planned, expected_traces[recorded_traces:]).describe())
         label = cache(lambda: _make_labeller(study))  # loads a model, if traces are left to label
-        _label_half(
-            study,
-            sum(expected_trace.half == CHOOSING_HALF for expected_trace in expected_traces),
-            expected_traces,
-            label,
-        )
+        choosing = sum(expected_trace.half == CHOOSING_HALF for expected_trace in expected_traces)
+        _label_half(study, choosing, expected_traces, label)
         with phase("choosing a signal and a layer"):
-            chosen = trace_file.write_chosen(study.registration, _run_analysis(lambda: analysed.choose(study.folder)))
+            chosen = _write_document(study, trace_file.CHOSEN, analysed.choose)
         _label_half(study, len(expected_traces), expected_traces, label, chosen)
         with phase("testing what was chosen"):
-            trace_file.write_verdict(study.registration, _run_analysis(lambda: analysed.judge(study.folder)))
+            _write_document(study, trace_file.VERDICT, analysed.judge)
 
 
 def estimate_workload(planned: PlannedStudy, expected_traces: Iterable[ExpectedTrace]) -> Workload:
@@ -88,12 +85,8 @@ def estimate_workload(planned: PlannedStudy, expected_traces: Iterable[ExpectedT
     traces = occlusions = tokens = 0
     for expected_trace in expected_traces:
         task, tokenizer = registered[expected_trace.task], load_tokenizer(expected_trace.model)
-        problem = held_out_guard.build(
-            planned.tasks[expected_trace.task],
-            expected_trace.task,
-            expected_trace.problem,
-            prompting.counter(tokenizer),
-        )
+        counter = prompting.counter(tokenizer)
+        problem = held_out_guard.build(planned.tasks[task.name], task.name, expected_trace.problem, counter)
         context, query = map(len, prompting.render(problem, tokenizer, task.query))
         span = windows.span_of(occlusion.occlude, context, query, task.max_new_tokens, Fraction(occlusion.cut))
         spans = windows.windows(span, occlusion.window, occlusion.stride)
@@ -146,34 +139,21 @@ def _label_half(
     recorded_traces = len(trace_file.read_traces(current).bodies)
     if recorded_traces >= end and {"occluded", *CLOSING_EVENTS.values()} & {*events[-1:]}:
         return
-    attempt = trace_file.begin_attempt(study.registration)
+    attempt, count = trace_file.begin_attempt(study.registration), len(expected_traces)
     with trace_file.TraceWriter(study.registration) as writer, phase("labelling traces") as update:
         traced_bodies, started = make_labeller()(expected_traces[recorded_traces:end]), time.monotonic()
         for index, expected_trace in enumerate(expected_traces[recorded_traces:end], start=recorded_traces):
-            seconds_left = (
-                (time.monotonic() - started) / (index - recorded_traces) * (len(expected_traces) - index)
-                if index > recorded_traces
-                else None
-            )
-            position_text = f"{index:,} of {len(expected_traces):,}"
-            update(
-                progress_display.Progress(
-                    position_text,
-                    index,
-                    len(expected_traces),
-                    seconds_left,
-                    more=f"{expected_trace.task} {expected_trace.problem}, to {expected_trace.half}",
-                )
-            )
+            done, seconds = index - recorded_traces, time.monotonic() - started
+            seconds_left = seconds / done * (count - index) if done else None
+            position_text, more = f"{index:,} of {count:,}", f"{expected_trace.task} {expected_trace.problem}"
+            more += f", to {expected_trace.half}"
+            update(progress_display.Progress(position_text, index, count, seconds_left, more=more))
             traced = next(traced_bodies)
             head = {"registration": study.lock.digest, "attempt": attempt, "half": expected_trace.half}
-            time_field = {"time": datetime.now(UTC).isoformat(timespec="seconds")}
-            writer.append({**traced.body, **head, **time_field, **_cite_choice(expected_trace, chosen)}, traced.values)
+            head["time"] = datetime.now(UTC).isoformat(timespec="seconds")
+            cited = {} if expected_trace.half == CHOOSING_HALF else {"chosen": chosen}
+            writer.append({**traced.body, **head, **cited}, traced.values)
     trace_file.end_attempt(study.registration)
-
-
-def _cite_choice(expected_trace: ExpectedTrace, chosen: str | None) -> dict[str, str]:
-    return {} if expected_trace.half == CHOOSING_HALF or chosen is None else {"chosen": chosen}
 
 
 def _make_labeller(study: Study) -> LabelTraces:
@@ -184,9 +164,7 @@ def _make_labeller(study: Study) -> LabelTraces:
     occlusion = study.protocol.instruments["anatomy"].occlusion()
 
     def label(expected_traces: Sequence[ExpectedTrace]) -> Iterator[trace_record.TraceLine]:
-        for (model, task), group in groupby(
-            expected_traces, key=lambda expected_trace: (expected_trace.model, expected_trace.task)
-        ):
+        for (model, task), group in groupby(expected_traces, key=lambda trace: (trace.model, trace.task)):
             problems = [expected_trace.problem for expected_trace in group]
             loaded, lane_count = model_of(model), lanes.get(model)
             yield from trace_record.occlude_traces(study.planned, loaded, task, problems, occlusion, lane_count)
@@ -225,8 +203,9 @@ def _are_close(study: Study, body: Mapping[str, Any], values: bytes) -> bool:
     return recorded.shape == now.shape and bool(np.allclose(recorded, now, rtol=1e-3, atol=1e-4, equal_nan=True))
 
 
-def _run_analysis(analyze: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+def _write_document(study: Study, name: str, analyze: Callable[[Path], dict[str, Any]]) -> str:
     try:
-        return analyze()
+        result = analyze(study.folder)
     except RecordError as incomplete:
         raise BadInput(str(incomplete)) from None
+    return trace_file.write_document(study.registration, name, result)

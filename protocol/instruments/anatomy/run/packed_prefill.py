@@ -77,12 +77,8 @@ def feed(model: LoadedModel, texts: Sequence[PartialText], chunk: int) -> None:
     for text in texts:
         if not text.is_packable and not text.keys:
             prefilled = prefill.feed(model, text.token_ids, (), chunk=chunk)
-            text.keys, text.values, text.logits, text.windows = (
-                prefilled.keys,
-                prefilled.values,
-                prefilled.logits,
-                prefilled.windows,
-            )
+            text.keys, text.values = prefilled.keys, prefilled.values
+            text.logits, text.windows = prefilled.logits, prefilled.windows
 
 
 def feed_batch(model: LoadedModel, batch: Sequence[tuple[PartialText, int]]) -> None:

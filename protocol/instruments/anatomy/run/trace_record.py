@@ -125,7 +125,7 @@ def begin_occlusion(
     body = head | {"text": trace.graded.text, "grade": trace.graded.grade}
     if trace.refused:
         return TraceLine(head | state_fields("failed", trace.refused), b"")
-    if trace.graded.grade in ("error", "scored"):
+    if trace.graded.grade in UNGRADED:
         return TraceLine(body | state_fields("failed", UNGRADED[trace.graded.grade]), b"")
     is_wrong = trace.graded.grade != CORRECT
     if is_wrong:
@@ -241,14 +241,10 @@ class OccludedTrace:
         if not self.windows:
             return ArmProbes([])
         window_rows, event = labels.windows[self.settings.reading], self.span.event
-        arms_without_labels = oracle_arms(
-            self.planned, self.decode.model.name, self.task, len(self.trace.prompt.context)
-        )
+        arms = oracle_arms(self.planned, self.decode.model.name, self.task, len(self.trace.prompt.context))
+        priorities = [oracle_priorities(event, window_rows, arm.slots or 0) for arm in arms]
         return ArmProbes(
-            [
-                arm._replace(policy=oracle_policy(oracle_priorities(event, window_rows, arm.slots or 0)))
-                for arm in arms_without_labels
-            ]
+            [arm._replace(policy=oracle_policy(first)) for arm, first in zip(arms, priorities, strict=True)]
         )
 
     def build_line(
@@ -339,9 +335,9 @@ def occlude_batch(group: Sequence[OccludedTrace]) -> list[TraceLine]:
     reproduced = [(trace, labels) for trace, labels in zip(group, results, strict=True) if isinstance(labels, Labels)]
     oracles = [trace.oracle_probes(labels) for trace, labels in reproduced]
     reached = run_lanes([trace for trace, _ in reproduced], [oracle.lanes() for oracle in oracles])
-    oracle_results = dict(zip((id(trace) for trace, _ in reproduced), zip(oracles, reached, strict=True), strict=True))
+    oracle_results = iter(zip(oracles, reached, strict=True))
     return [
-        trace.build_line(labels, trace_results, *oracle_results[id(trace)]) if isinstance(labels, Labels) else labels
+        trace.build_line(labels, trace_results, *next(oracle_results)) if isinstance(labels, Labels) else labels
         for trace, labels, trace_results in zip(group, results, arm_results, strict=True)
     ]
 

@@ -99,9 +99,8 @@ def make_grader(planned: PlannedStudy, task: Task, problem: Problem) -> Grading:
     return grade_text
 
 
-def full_cache_lane(key: str = "control") -> engine.Lane:
-    """Return a lane with the full cache."""
-    return engine.Lane(key, full(), None, 0)
+def full_cache_lane() -> engine.Lane:
+    return engine.Lane("control", full(), None, 0)
 
 
 def decode_traces(decode: Decoder, posed: Sequence[PosedProblem], new_tokens: int) -> list[Trace]:

@@ -259,19 +259,20 @@ def forged(folder, change):
     cut_ledger(folder, 1)
     path = folder / "anatomy" / "traces.jsonl"
     path.unlink()
-    for half, write, name in (
-        ("choose", trace_file.write_chosen, "chosen.json"),
-        ("test", trace_file.write_verdict, "verdict.json"),
-    ):
+    for half, name in (("choose", "chosen.json"), ("test", "verdict.json")):
         trace_file.begin_attempt(Opened(folder))
         with trace_file.TraceWriter(Opened(folder)) as writer:
             for body in found:
                 if body["half"] == half:
                     held = (folder / "anatomy" / "values" / body["values"]["sha256"]).read_bytes()
-                    own = {"chosen": trace_file.read_chosen(Opened(folder)).digest} if half == "test" else {}
+                    own = (
+                        {"chosen": trace_file.read_document(Opened(folder), "chosen.json").digest}
+                        if half == "test"
+                        else {}
+                    )
                     writer.append(body | own, held)
         trace_file.end_attempt(Opened(folder))
-        write(Opened(folder), analysed[name])
+        trace_file.write_document(Opened(folder), name, analysed[name])
 
 
 def relabelled(found):
@@ -293,13 +294,13 @@ def test_a_whole_forgery_still_breaks_a_relation_a_grade_or_the_analysis(study):
 
 
 def test_an_analysis_that_was_edited_is_not_what_todays_says(study):
-    found = trace_file.read_verdict(Registration(study)).content
+    found = trace_file.read_document(Registration(study), "verdict.json").content
     (study / "anatomy" / "verdict.json").unlink()
     cut_ledger(study, 6)
     own = {"kind", "version", "lock", "traces", "ledger", "chosen"}
     pairs = [{**found["pairs"][0], "word": "AGREES"}]
     edited = {key: value for key, value in found.items() if key not in own} | {"pairs": pairs}
-    trace_file.write_verdict(Registration(study), edited)
+    trace_file.write_document(Registration(study), "verdict.json", edited)
     status, detail = audited(study)
     assert status == "failed"
     assert "pairs[0].word is 'AGREES', today's analysis says 'TOO FEW TRACES'" in detail

@@ -6,7 +6,7 @@ from anatomy_studies import StudySize, simulate_study
 from simulated_traces import TraceSettings, simulate_trace, window_spans
 
 from analysis.stats.interval import clopper_pearson
-from protocol.instruments.anatomy.analysis.power import choice_probability, needed_traces, power_of_test, power_table
+from protocol.instruments.anatomy.analysis.power import choice_probability, needed_traces, power_of_test
 
 PLAIN = TraceSettings(tokens=96, window=16, stride=8)
 SMALL = StudySize(traces=8, signals=6, draws=199)
@@ -63,13 +63,14 @@ def test_power_is_that_of_drawn_means_and_choices():
 
 
 def test_the_table_promises_the_fewest_traces_that_reach_its_power():
-    rows = power_table(0.4, 0.0125, 50)
-    for row in rows:
-        assert 8 <= row.testing <= row.each_half
-        if row.testing > 8:
-            assert power_of_test(row.testing, row.rho, 0.4, 0.0125) >= 0.8
-            assert power_of_test(row.testing - 1, row.rho, 0.4, 0.0125) < 0.8
-    assert [row.fisher for row in rows] == [783, 194, 85]
+    rows = needed_traces(0.4, 0.0125, 50)
+    assert list(rows) == ["0.1", "0.2", "0.3"]
+    for rho, row in rows.items():
+        assert 8 <= row["testing"] <= row["each_half"]
+        if row["testing"] > 8:
+            assert power_of_test(row["testing"], float(rho), 0.4, 0.0125) >= 0.8
+            assert power_of_test(row["testing"] - 1, float(rho), 0.4, 0.0125) < 0.8
+    assert [row["fisher"] for row in rows.values()] == [783, 194, 85]
     assert needed_traces(0.0, 0.05, 10)["0.1"]["each_half"] == 8
     assert needed_traces(float("nan"), 0.05, 10)["0.1"]["testing"] is None
 
