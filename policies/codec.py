@@ -30,21 +30,17 @@ class Codec(Protocol):
     @property
     def width(self) -> int:
         """Number of entries of a stored value."""
-        ...
 
     def encode(self, layer: int, values: Tensor) -> Tensor:
         """[..., kv_head, t, d] -> [..., kv_head, t, width]."""
-        ...
 
     def decode(self, layer: int, stored: Tensor) -> Tensor:
         """[..., kv_head, t, width] -> [..., kv_head, t, d]: the values that attention uses."""
-        ...
 
     def expand(self, layer: int, attended: Tensor) -> Tensor:
         """[..., q_head, t, width] -> [..., q_head, t, d]: decode weighted means of stored values, whose
         weights sum to 1, into the same means of decoded values.
         """
-        ...
 
 
 class Format(Protocol):
@@ -52,15 +48,12 @@ class Format(Protocol):
 
     def row_bytes(self, width: int) -> int:
         """Return the bytes of a row. Raises ValueError for a width of a head that it cannot pack."""
-        ...
 
     def encode(self, numbers: Tensor) -> Tensor:
         """[..., width] -> uint8 [..., row_bytes(width)]."""
-        ...
 
     def decode(self, rows: Tensor) -> Tensor:
         """uint8 [..., row_bytes(width)] -> float32 [..., width]."""
-        ...
 
 
 class Packing(NamedTuple):

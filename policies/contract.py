@@ -15,64 +15,23 @@ import torch
 from torch import Tensor
 
 from policies.cached_protocol import CachedProtocol
-from policies.codec import Codec, Merging, Packing
-from policies.signal_protocols import (
-    AttentionRows,
-    AttentionSignal,
-    CacheSignal,
-    ExtraPromptSignal,
-    FedSignal,
-    FedTokens,
-    HiddenSignal,
-    Mark,
-    MeasuredSignal,
-    NormalisedRows,
-    OutputSignal,
-    Rotation,
-    Signal,
-    UnrotatingSignal,
-)
-
-__all__ = [
-    "Allocation",
-    "AttentionRows",
-    "AttentionSignal",
-    "BatchCounts",
-    "Batchable",
-    "BudgetError",
-    "CacheSignal",
-    "Codec",
-    "Decoding",
-    "ExtraPromptSignal",
-    "FedSignal",
-    "FedTokens",
-    "HiddenSignal",
-    "LayerBands",
-    "Mark",
-    "MeasuredSignal",
-    "Merging",
-    "NormalisedRows",
-    "OutputSignal",
-    "Packing",
-    "Protection",
-    "RescoringRouting",
-    "Rotation",
-    "Routing",
-    "Scores",
-    "Scoring",
-    "ScoringMemory",
-    "Segments",
-    "Selection",
-    "Signal",
-    "State",
-    "TextProtection",
-    "Trunks",
-    "UnitScoring",
-    "UnitSelection",
-    "UnknownPolicy",
-    "UnrotatingSignal",
-    "View",
-]
+from policies.codec import Codec as Codec
+from policies.codec import Merging as Merging
+from policies.codec import Packing as Packing
+from policies.signal_protocols import AttentionRows as AttentionRows
+from policies.signal_protocols import AttentionSignal as AttentionSignal
+from policies.signal_protocols import CacheSignal as CacheSignal
+from policies.signal_protocols import ExtraPromptSignal as ExtraPromptSignal
+from policies.signal_protocols import FedSignal as FedSignal
+from policies.signal_protocols import FedTokens as FedTokens
+from policies.signal_protocols import HiddenSignal as HiddenSignal
+from policies.signal_protocols import Mark as Mark
+from policies.signal_protocols import MeasuredSignal as MeasuredSignal
+from policies.signal_protocols import NormalisedRows as NormalisedRows
+from policies.signal_protocols import OutputSignal as OutputSignal
+from policies.signal_protocols import Rotation as Rotation
+from policies.signal_protocols import Signal as Signal
+from policies.signal_protocols import UnrotatingSignal as UnrotatingSignal
 
 
 class BudgetError(ValueError):
@@ -106,7 +65,6 @@ class Batchable(Protocol, metaclass=CachedProtocol):
     @property
     def stacks(self) -> bool:
         """Has to be defined by the class itself: a subclass does not inherit it (`batched.is_batchable`)."""
-        ...
 
 
 class View(NamedTuple):
@@ -177,11 +135,9 @@ class ScoringMemory(Protocol, metaclass=CachedProtocol):
 
     def retain(self, retained: Tensor) -> ScoringMemory:
         """Return the memory of the retained slots, bool [layer, kv_head, n]."""
-        ...
 
     def tensors(self) -> tuple[Tensor, ...]:
         """Return all tensors of the memory, for the count of bytes."""
-        ...
 
 
 class Trunks(NamedTuple):
@@ -234,7 +190,6 @@ class LayerBands(Protocol, metaclass=CachedProtocol):
 
     def refuse_depth(self, layers: int) -> None:
         """Raise ValueError if the bands are missing or overlap in a model of `layers` layers."""
-        ...
 
 
 @runtime_checkable
@@ -244,7 +199,6 @@ class UnitScoring(Protocol, metaclass=CachedProtocol):
     @property
     def longest(self) -> int:
         """The maximum number of slots of a unit, for any text."""
-        ...
 
 
 class Selection(Protocol):
@@ -253,12 +207,10 @@ class Selection(Protocol):
     @property
     def needs(self) -> frozenset[Signal]:
         """The signals that it reads in addition to the scores."""
-        ...
 
     @property
     def unused(self) -> int:
         """How many slots of its allocation a head may leave unused."""
-        ...
 
     def select(self, view: View, scores: Scores, protected: Tensor, allocation: Tensor) -> Tensor:
         """Return the retained slots, bool [layer, kv_head, n].
@@ -267,7 +219,6 @@ class Selection(Protocol):
         have one row for each keep set; scores are -inf for padding.
         protected [layer | 1, kv_head | 1, n].
         """
-        ...
 
 
 @runtime_checkable
@@ -277,7 +228,6 @@ class UnitSelection(Protocol, metaclass=CachedProtocol):
     @property
     def exceeds(self) -> bool:
         """Whether it keeps these units even if they exceed the allocation; otherwise it raises."""
-        ...
 
 
 class Allocation(NamedTuple):
@@ -297,15 +247,12 @@ class Routing(Protocol):
     @property
     def bounds(self) -> bool:
         """Whether the mean of its counts may be below the budget; otherwise it equals the budget."""
-        ...
 
     def route(self, scores: Scores, layers: int, kv_heads: int) -> Scores:
         """Return scores with one row for each keep set: [layer | 1, kv_head | 1, n]."""
-        ...
 
     def allocate(self, view: View, scores: Scores, protected: Tensor, budget: int) -> Allocation:
         """Allocate the budget. view, scores, protected: as in `Selection.select`."""
-        ...
 
 
 @runtime_checkable
@@ -317,7 +264,6 @@ class RescoringRouting(Protocol, metaclass=CachedProtocol):
 
     def rescore(self, view: View, scores: Scores) -> Scores:
         """Return the scores [layer | 1, kv_head | 1, n] that replace those of the scoring."""
-        ...
 
 
 class State(Protocol):
@@ -326,39 +272,32 @@ class State(Protocol):
     @property
     def needs(self) -> frozenset[Signal]:
         """The signals and calibration results that it reads at an eviction step."""
-        ...
 
     @property
     def merges(self) -> bool:
         """Whether a slot may represent several tokens; their number is then stored per slot in float32."""
-        ...
 
     @property
     def keeps_counts(self) -> bool:
         """Whether a head stores as many slots as were selected, although others are merged into them."""
-        ...
 
     @property
     def mass(self) -> bool:
         """Whether the logarithm of this number is added to the attention logit of the slot."""
-        ...
 
     def merge(self, view: View, scores: Scores, protected: Tensor, retained: Tensor) -> Merging | None:
         """Return how slots are merged, given the retained ones; None if all others are dropped.
 
         scores, protected: as in `Selection.select`; retained bool [layer, kv_head, n].
         """
-        ...
 
     def codec(self, statistics: Mapping[str, Any]) -> Codec | Packing | None:
         """Return the codec of the values, or the packing of keys and values; None if they are stored as computed.
         statistics: calibration results of the model by name. Raises ValueError if they do not fit.
         """
-        ...
 
     def slot_bytes(self, width: int, itemsize: int) -> int:
         """Return the bytes of one slot of one head in one layer, for keys and values of width `width`."""
-        ...
 
 
 class Decoding(Protocol):
@@ -367,18 +306,15 @@ class Decoding(Protocol):
     @property
     def extra_prompt(self) -> str:
         """The text that is appended to the question; may be empty."""
-        ...
 
     @property
     def mark(self) -> Mark | None:
         """The mark that it looks for in the answer (`View.lines`); None if it pins nothing."""
-        ...
 
     def pins(self, view: View, budget: int) -> Tensor:
         """Return bool [layer | 1, kv_head | 1, n], the slots that no selection may drop in addition to the
         protected ones: at most `budget` of each head, the budget that the protected ones leave.
         """
-        ...
 
 
 class Protection(Protocol):
@@ -390,7 +326,6 @@ class Protection(Protocol):
         decoding: whether the eviction step comes after the first one, at the end of the prefill.
         prompt: the filled slots of the prompt, shaped like `filled`; None if all slots are.
         """
-        ...
 
 
 @runtime_checkable
@@ -402,4 +337,3 @@ class TextProtection(Protection, Protocol, metaclass=CachedProtocol):
 
     def slots_in_text(self, view: View, budget: int) -> Tensor:
         """Return the protected slots; called instead of `Protection.slots`."""
-        ...

@@ -52,7 +52,6 @@ class AttentionSignal(Protocol, metaclass=CachedProtocol):
     @property
     def window(self) -> int | None:
         """The number of last rows that it reads; None for all of them."""
-        ...
 
     @property
     def carried(self) -> bool:
@@ -62,7 +61,6 @@ class AttentionSignal(Protocol, metaclass=CachedProtocol):
         head, slot], and the engine keeps the columns of the retained slots at an eviction step. The head axis has the
         size of the query heads, of the KV heads, or 1 if all heads of a layer hold the same slots.
         """
-        ...
 
     @property
     def afresh(self) -> bool:
@@ -70,27 +68,22 @@ class AttentionSignal(Protocol, metaclass=CachedProtocol):
 
         It then reads one layer, and the memory of the scoring holds the state that persists.
         """
-        ...
 
     @property
     def raw(self) -> bool:
         """Whether it reads `AttentionRows.logits`."""
-        ...
 
     @property
     def of_tokens(self) -> bool:
         """Whether the last axis of its state has one entry per token fed, not per slot: no eviction changes it."""
-        ...
 
     def reads(self, layer: int) -> bool: ...
 
     def attend(self, rows: AttentionRows, before: Any | None) -> Any:
         """Return the state after these rows, given the state before them (None at the first)."""
-        ...
 
     def result(self, state: Any) -> Any:
         """Return the value for the View from the state after the last row, without changing the state."""
-        ...
 
 
 @runtime_checkable
@@ -107,7 +100,6 @@ class CacheSignal(Protocol, metaclass=CachedProtocol):
 
     def summarise(self, layer: int, keys: Tensor, values: Tensor, filled: Tensor) -> Any:
         """Measure keys and values [kv_head, n, d] with RoPE; filled [kv_head, n] is False for padding."""
-        ...
 
 
 class Rotation(NamedTuple):
@@ -142,7 +134,6 @@ class OutputSignal(Protocol, metaclass=CachedProtocol):
 
     def project(self, layer: int, keys: Tensor, values: Tensor, filled: Tensor, output: Tensor) -> Any:
         """As `CacheSignal.summarise`; output [q_head, d, width]: each query head's slice of the output projection."""
-        ...
 
 
 @runtime_checkable
@@ -154,17 +145,14 @@ class ExtraPromptSignal(Protocol, metaclass=CachedProtocol):
 
     def passages(self, token_ids: Tensor, sentence_ends: frozenset[int]) -> tuple[Tensor, ...]:
         """Return the passages, token ids [t] each, to feed by themselves after all slots. token_ids: all fed so far."""
-        ...
 
     def attend(self, rows: AttentionRows, before: Any | None) -> Any:
         """Return the state after these rows of a passage. Their slots are the stored ones only, without the
         tokens of the passage. `before`: the state after the previous rows.
         """
-        ...
 
     def result(self, state: Any) -> Any:
         """Return the value for the View from the state after the last passage."""
-        ...
 
 
 @runtime_checkable
@@ -180,11 +168,9 @@ class FedSignal(Protocol, metaclass=CachedProtocol):
         """Return the state after these tokens; it must not depend on how many are fed at a time. Its tensors
         have a leading axis for the layers while decoding, and none in the prefill.
         """
-        ...
 
     def result(self, state: Any) -> Any:
         """Return the value for the View from the state after the last token, without changing the state."""
-        ...
 
 
 @runtime_checkable
@@ -207,13 +193,11 @@ class HiddenSignal(Protocol, metaclass=CachedProtocol):
 
     def layers_in(self, layers: int) -> tuple[int, ...]:
         """Return the layers, of `layers`, that it reads, ascending. Raises ValueError if there are none."""
-        ...
 
     def change(self, hidden: Tensor, before: Any | None) -> Any:
         """Return the state after hidden [t, width] of the next t tokens in one layer; it must not depend on
         how many are fed at a time. Eviction does not change it.
         """
-        ...
 
 
 MeasuredSignal: TypeAlias = AttentionSignal | CacheSignal | FedSignal | HiddenSignal | OutputSignal | ExtraPromptSignal

@@ -18,7 +18,6 @@ class CompressedState(Protocol, metaclass=CachedProtocol):
 
     def refuse_width(self, width: int) -> None:
         """Raise ValueError if it does not fit heads of this width."""
-        ...
 
 
 @runtime_checkable
@@ -27,7 +26,6 @@ class RecentState(Protocol, metaclass=CachedProtocol):
 
     def recent_bytes(self, width: int) -> int:
         """Return these bytes of one head in one layer."""
-        ...
 
 
 @dataclass(frozen=True)

@@ -42,7 +42,7 @@ from protocol.formats.refusals import BadInput, Tampered
 from protocol.formats.registry import load_attribute
 from protocol.formats.runners import find_runner
 from protocol.recompute import study_files
-from protocol.run.executors import preflight as executors
+from protocol.run.executors import launchers
 from protocol.run.executors.settings import LOCAL, ExecutorOptions, Settings, add_options, parse_settings
 from protocol.tasks import held_out_guard
 from protocol.witnesses import registered
@@ -160,10 +160,10 @@ def confirm(
     with phase(locked_tree.phase_label("loading torch", "loading torch, compiled anew")):
         from protocol.preflight import sweep_selection, verify_before_claim
         from protocol.run import progress
-        from protocol.run.executors import answers, held_out_problems, local, own_code
+        from protocol.run.executors import answers, held_out_problems, own_code
         from protocol.run.executors.held_out_problems import UnbuiltProblems
 
-    executors.refuse_unavailable(settings, study.protocol.generation.device)
+    launchers.refuse_unavailable(settings, study.protocol.generation.device)
     with phase("hashing sources, packages and weights"):
         refuse_drift(study, with_weights=True)
     with phase("deriving the lock again"):
@@ -186,7 +186,7 @@ def confirm(
                 exposed = held_out_problems.list_exposed_prompts(planned, probed)
                 unbuilt = UnbuiltProblems(held_out, problems, exposed, answers.list_extra_prompts(planned))
                 # Where an arm runs code of its own, the process that runs none builds them.
-                opened = unbuilt if own_code.is_run(planned.protocol) else local.build_problems(planned, unbuilt)
+                opened = unbuilt if own_code.is_run(planned.protocol) else unbuilt.open_all(planned)
             progress.run_displayed(
                 study,
                 planned.protocol,

@@ -29,7 +29,7 @@ from protocol.plan import grid
 from protocol.preflight import development_results
 from protocol.preflight.development_results import AlikeArms
 from protocol.recompute import study_files
-from protocol.run.executors import preflight as executors
+from protocol.run.executors import launchers
 from protocol.run.executors.settings import LOCAL, ExecutorOptions, Settings, add_options, parse_settings
 from protocol.workspace import locked_tree
 from protocol.workspace.study import Study, open_study, refuse_drift
@@ -101,7 +101,7 @@ def probe(study: Study, settings: Settings = LOCAL) -> ProbeResult:
         from protocol.preflight import sweep_selection, verify_before_claim
 
     study_files.check_probe(study.registration)
-    executors.refuse_unavailable(settings, study.protocol.generation.device)
+    launchers.refuse_unavailable(settings, study.protocol.generation.device)
     with phase("hashing sources, packages and weights"):
         refuse_drift(study, with_weights=True)
     with phase("deriving the lock again"):

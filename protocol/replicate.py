@@ -40,7 +40,7 @@ from protocol.formats.refusals import Drifted, Tampered
 from protocol.formats.runners import find_runner
 from protocol.lock import fresh_replication, lock
 from protocol.recompute import study_files
-from protocol.run.executors import preflight as executors
+from protocol.run.executors import launchers
 from protocol.run.executors.settings import LOCAL, ExecutorOptions, Settings, add_options, parse_settings
 from protocol.workspace import locked_tree
 from protocol.workspace.study import Study, open_study, refuse_drift
@@ -77,7 +77,7 @@ def act(args: Options, enter: bool) -> int:
     with phase(locked_tree.phase_label("checking the files of the parent")):
         study_files.check_replicate(parent, is_fresh=args.fresh)
         if runner is None:
-            executors.refuse_unavailable(settings, parent.protocol["generation"]["device"])
+            launchers.refuse_unavailable(settings, parent.protocol["generation"]["device"])
         undetermined = (
             [] if locked_tree.locked_digest() else audit_parent(parent, args.headers)
         )  # in the locked tree the audit has already run

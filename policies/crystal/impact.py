@@ -27,11 +27,9 @@ class ImpactEncoding(Protocol):
         mass [n] float64, the attention that each received: Eq. 11 before clipping. token_ids [t] and
         sentences of all tokens fed.
         """
-        ...
 
     def trunk_impact(self, impact: Tensor, spans: Sequence[range]) -> Tensor:
         """Return the impact [trunk] float64 from the impact [n] of the tokens."""
-        ...
 
 
 @dataclass(frozen=True)

@@ -10,8 +10,7 @@ from typing import Any, ClassVar
 from policies.contract import Packing, State
 from policies.quantised.blocks import BLOCK
 from policies.quantised.channels import ByChannel
-from policies.quantised.formats import FORMATS
-from policies.quantised.half import Half
+from policies.quantised.formats import FORMATS, Half
 from policies.quantised.tokens import ByToken
 from policies.quest import Quest
 from policies.state import Verbatim

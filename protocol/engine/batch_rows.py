@@ -15,6 +15,7 @@ from protocol.engine.device_numbers import DeviceNumbers
 from protocol.engine.forward_step import ForwardStep, WatchedAttention
 from protocol.engine.lane_memory import Memory
 from protocol.engine.native.network import Numbers
+from protocol.engine.observation import Observer
 from protocol.engine.run_types import Divergence, Lane, Outcome, Request
 from protocol.engine.sliding_windows import SlidingForward
 from protocol.engine.slots import CachedSlots, Pool
@@ -208,7 +209,7 @@ class RecentQueries:
         self.stacked[targets, :, :, column % width] = queries[..., new - count :, :].permute(1, 3, 0, 2, 4)
 
 
-class BatchObserver:
+class BatchObserver(Observer):
     """The observer of a forward pass of the batch: every pool attends for its lanes, one after the other."""
 
     def __init__(self, steps: Sequence[ForwardStep[BatchRow]], sliding: SlidingForward | None = None) -> None:

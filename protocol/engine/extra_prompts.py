@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -10,6 +11,7 @@ from torch import Tensor
 
 from policies import AttentionRows, ExtraPromptSignal, Signal
 from policies.signals import BLOCK, attention_logits, softmax_with_sink, upcast
+from protocol.engine.observation import Observer
 from protocol.engine.run_types import Model
 from protocol.engine.sliding_windows import Window, attend_sliding
 from protocol.engine.slots import CachedSlots
@@ -64,31 +66,22 @@ def refuse_beyond_context(model: Model, signal: ExtraPromptSignal, length: int) 
         )
 
 
-class ExtraPromptObserver:
-    """The observer of one passage: computes its attention and folds its attention rows into the states."""
+@dataclass
+class ExtraPromptObserver(Observer):
+    """The observer of one passage: computes its attention and folds its attention rows into the states.
 
-    def __init__(
-        self,
-        signal: ExtraPromptSignal,
-        cached: Sequence[CachedSlots],
-        weighs_logits: bool,
-        filled: Tensor | None,
-        total: int,
-        states: list[Any],
-        windows: Sequence[Window] = (),
-        window: int | None = None,
-    ) -> None:
-        """total: tokens of the passage. states: one for each layer, updated in place. windows: those of the
-        text, in the layers where a token attends to `window` tokens.
-        """
-        self.signal = signal
-        self.cached = cached
-        self.weighs_logits = weighs_logits
-        self.filled = filled
-        self.total = total
-        self.states = states
-        self.windows = windows
-        self.window = window
+    total: tokens of the passage. states: one for each layer, updated in place. windows: those of the text, in the
+    layers where a token attends to `window` tokens.
+    """
+
+    signal: ExtraPromptSignal
+    cached: Sequence[CachedSlots]
+    weighs_logits: bool
+    filled: Tensor | None
+    total: int
+    states: list[Any]
+    windows: Sequence[Window]
+    window: int | None
 
     def slide(
         self, layer: int, queries: Tensor, keys: Tensor, values: Tensor, scale: float, sinks: Tensor | None = None
@@ -120,6 +113,3 @@ class ExtraPromptObserver:
             output = attention.view(heads, -1, n + stop) @ wide_values[:, : n + stop]
             parts.append(output.view(len(logits), stop - first, -1))
         return torch.cat(parts, 1).to(values.dtype)[None]
-
-    def see(self, layer: int, hidden: Tensor) -> None:
-        """Do nothing: hidden states of a passage are not those of the text."""

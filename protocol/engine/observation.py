@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -24,7 +24,7 @@ KNOWN_TENSORS = frozenset({"s_aux", "position_ids", "cache_position", "position_
 """Tensors that a layer may pass: attention sinks, and token positions, which the observer already has."""
 
 
-class Observer(Protocol):
+class Observer:
     """Computes the attention of every layer; passed through a forward pass as the keyword argument `observer`."""
 
     def attend(
@@ -36,14 +36,16 @@ class Observer(Protocol):
         kv_head, t, d] of the tokens fed, after RoPE. sinks [q_head]: an additional logit for each row of a
         head, whose share of the softmax goes to no slot.
         """
+        raise NotImplementedError
 
     def slide(
         self, layer: int, queries: Tensor, keys: Tensor, values: Tensor, scale: float, sinks: Tensor | None = None
     ) -> Tensor:
         """Return the attention output as `attend` does, for a sliding layer; layer: index among these."""
+        raise NotImplementedError
 
     def see(self, layer: int, hidden: Tensor) -> None:
-        """Receive hidden [lane, t, width], the output of a decoder layer of full attention.
+        """Receive hidden [lane, t, width], the output of a decoder layer of full attention; by default do nothing.
 
         layer: index among these layers; only those given to `observe_forward` are reported.
         """
@@ -135,7 +137,7 @@ class AttentionProbe(NamedTuple):
     calls: tuple[tuple[torch.Size, ...], ...]
 
 
-class ProbeObserver(TorchFunctionMode):
+class ProbeObserver(Observer, TorchFunctionMode):
     """The observer of a single attention layer; records whether `angles` are used."""
 
     def __init__(self, angles: Tensor) -> None:
@@ -154,9 +156,6 @@ class ProbeObserver(TorchFunctionMode):
         return torch.zeros_like(queries)
 
     slide = attend
-
-    def see(self, layer: int, hidden: Tensor) -> None:
-        """Do nothing: no decoder layer runs."""
 
 
 def probe_attention(network: PreTrainedModel, layer: Any) -> AttentionProbe:

@@ -30,11 +30,9 @@ class Model(Architecture, Protocol):
     @property
     def statistics(self) -> Mapping[str, Any]:
         """Calibrated values, by name."""
-        ...
 
     def lines(self, token_ids: Sequence[int], mark: Mark) -> tuple[range, ...]:
         """Return the tokens of every marked stretch of this answer, oldest first, where a policy looks for marks."""
-        ...
 
 
 FIRST_EVENT = 1

@@ -21,18 +21,14 @@ def convert(gguf: Path, folder: Path) -> None:
     transformers does not translate it, so digits are split one by one here, as that pre-tokenizer does.
     """
     with contextlib.redirect_stderr(io.StringIO()):  # hundreds of progress bars
-        _convert(gguf, folder)
-
-
-def _convert(gguf: Path, folder: Path) -> None:
-    tokenizer = AutoTokenizer.from_pretrained(gguf.parent, gguf_file=gguf.name, local_files_only=True)
-    tokenizer.backend_tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
-        [pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel(add_prefix_space=False)]
-    )
-    tokenizer.save_pretrained(folder)
-    network = AutoModelForCausalLM.from_pretrained(
-        gguf.parent, gguf_file=gguf.name, dtype=torch.float32, local_files_only=True
-    )
+        tokenizer = AutoTokenizer.from_pretrained(gguf.parent, gguf_file=gguf.name, local_files_only=True)
+        tokenizer.backend_tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+            [pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel(add_prefix_space=False)]
+        )
+        tokenizer.save_pretrained(folder)
+        network = AutoModelForCausalLM.from_pretrained(
+            gguf.parent, gguf_file=gguf.name, dtype=torch.float32, local_files_only=True
+        )
     state = {name: tensor.contiguous() for name, tensor in network.state_dict().items()}
     if network.config.tie_word_embeddings:
         del state["lm_head.weight"]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from protocol.engine.observation import observe_forward
+from protocol.engine.observation import Observer, observe_forward
 from protocol.engine.rotation import rotation_of
 from protocol.models import query_statistics
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 TOKEN_IDS = (3, 1, 4, 1, 5)
 
 
-class QueryObserver:
+class QueryObserver(Observer):
     """Stores the queries of every layer, [lane, q_head, t, d], and computes no attention."""
 
     def __init__(self) -> None:
@@ -33,9 +33,6 @@ class QueryObserver:
         self, layer: int, queries: Tensor, keys: Tensor, values: Tensor, scale: float, sinks: Tensor | None = None
     ) -> Tensor:
         return torch.zeros_like(queries)
-
-    def see(self, layer: int, hidden: Tensor) -> None:
-        """Do nothing: no output of a layer is read."""
 
 
 def are_captured(network: PreTrainedModel) -> bool:

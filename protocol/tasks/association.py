@@ -1,12 +1,12 @@
 """Delayed Association: a fact, then mentions of its topic among filler (CrystalCache, appendix B)."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
 from protocol.formats import canonical
-from protocol.formats.refusals import BadInput
 from protocol.tasks import draws, filler
+from protocol.tasks.generated_task import GeneratedTask
 from protocol.tasks.problem import Fact, Problem
 from protocol.tasks.prompt_length import fill_to_length
 
@@ -61,7 +61,7 @@ TOPICS = (
 
 
 @dataclass(frozen=True)
-class Association:
+class Association(GeneratedTask):
     """Problems association/<length>/<density>/<index>, `repetitions` per density, counted from index `first`.
 
     length: tokens of a whole prompt, see protocol.tasks.prompt_length; the paper's "distance" is about the
@@ -78,7 +78,6 @@ class Association:
     repetitions: int
     first: int = 0
     densities: tuple[str, ...] = ("high", "low")
-    seed: int = 42
     grader: ClassVar[str] = "exact"
     chance: ClassVar[str] = "0"  # one of 9,000 numbers
 
@@ -88,8 +87,7 @@ class Association:
 
     def build(self, problem_id: str, count: Callable[[str], int]) -> Problem:
         """count: tokens of a text. Raises BadInput for another task's id or too short a length."""
-        if problem_id not in self.ids():
-            raise BadInput(f"problem {problem_id!r}: not of this task, whose ids run from {self.ids()[0]}")
+        self.refuse_unknown(problem_id)
         fact, high, low = self._topic(problem_id)
         pool = {"high": high, "low": low}[problem_id.split("/")[2]]
         mentions = draws.shuffled(pool, self.seed, problem_id, "mentions")
@@ -98,12 +96,7 @@ class Association:
         depth = self._depth(problem_id)
 
         def make(n: int) -> Problem:
-            text = filler.sentences(passage, n)
-            positions = [round((index + 1) * n / (len(mentions) + 1)) for index in range(len(mentions))]
-            for index, (position, mention) in enumerate(zip(positions, mentions, strict=True)):
-                text.insert(position + index, mention)
-            fact_position = round(depth * n)
-            text.insert(fact_position + sum(position < fact_position for position in positions), fact.stated(value))
+            text = filler.surround(fact.stated(value), filler.sentences(passage, n), depth, mentions)
             return Problem(problem_id, " ".join([FRAMING, *text]), fact.question, fact.stem, value)
 
         return fill_to_length(make, self.length, count)
@@ -124,20 +117,9 @@ class Association:
     def gold(self, problem_id: str) -> str:
         return draws.value(self.seed, problem_id)
 
-    def redrawn(self, seed: int) -> "Association":
-        return replace(self, seed=seed)
-
-    def recipe(self) -> str:
-        """As `Task.recipe`; length and density are in the id."""
+    def materials(self) -> dict[str, Any]:
         topics = [[list(topic.fact), list(topic.high), list(topic.low)] for topic in TOPICS]
-        parts = {"family": "association", "framing": FRAMING, "topics": topics, "seed": str(self.seed)}
-        return canonical.digest(parts | {"filler": list(filler.ORGANISATION)})
-
-    def source(self) -> str:
-        """Return the SHA-256 of what the problems are made of: these settings, the topics and the paragraph."""
-        topics = [[list(topic.fact), list(topic.high), list(topic.low)] for topic in TOPICS]
-        parts: dict[str, Any] = {"family": "association", "framing": FRAMING, "topics": topics}
-        return canonical.digest(parts | {"filler": list(filler.ORGANISATION), **asdict(self)})
+        return {"family": "association", "framing": FRAMING, "topics": topics, "filler": list(filler.ORGANISATION)}
 
 
 @dataclass(frozen=True)

@@ -2,13 +2,13 @@
 
 import random
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from itertools import pairwise
 from typing import Any, ClassVar, NamedTuple, TypeVar
 
 from protocol.formats import canonical
-from protocol.formats.refusals import BadInput
 from protocol.tasks import file_rows
+from protocol.tasks.generated_task import GeneratedTask
 from protocol.tasks.problem import Problem
 
 VARIABLES = tuple(consonant + vowel for consonant in "bdfgklmnprst" for vowel in "aeio")
@@ -83,7 +83,7 @@ def shuffled(items: Sequence[T], source: random.Random) -> list[T]:
 
 
 @dataclass(frozen=True)
-class Chain:
+class Chain(GeneratedTask):
     """Problems chain/<steps>/<index>, `repetitions` of each level; the level is the number of steps.
 
     fewest, most: distractors, drawn for each problem.
@@ -98,7 +98,6 @@ class Chain:
     calibration: int
     fewest: int = 1
     most: int = 4
-    seed: int = 42
     grader: ClassVar[str] = "boxed"
     chance: ClassVar[str] = "0.1"  # one of ten digits
 
@@ -110,8 +109,7 @@ class Chain:
 
     def build(self, problem_id: str, count: Callable[[str], int]) -> Problem:
         """Raises BadInput for another task's id."""
-        if problem_id not in self.ids() and problem_id not in self.calibration_ids():
-            raise BadInput(f"problem {problem_id!r}: not of this task, whose ids run from {self.ids()[0]}")
+        self.refuse_unknown(problem_id, self.calibration_ids())
         chain_puzzle = self.puzzle(problem_id)
         return Problem(problem_id, chain_puzzle.definitions, chain_puzzle.question, prefix="", gold=chain_puzzle.answer)
 
@@ -120,9 +118,6 @@ class Chain:
 
     def population(self) -> str:
         return "drawn afresh from a generator of chains of definitions"
-
-    def redrawn(self, seed: int) -> "Chain":
-        return replace(self, seed=seed)
 
     def puzzle(self, problem_id: str) -> Puzzle:
         source = random.Random(f"{self.seed}|{problem_id}")
@@ -134,15 +129,14 @@ class Chain:
         chain_puzzle = self.puzzle(problem_id)
         return file_rows.digest_text(chain_puzzle.definitions, chain_puzzle.question)
 
-    def recipe(self) -> str:
-        """As `Task.recipe`; the steps are in the id."""
-        parts = {"family": "chain", "operators": OPERATORS, "variables": VARIABLES, "seed": str(self.seed)}
-        return canonical.digest(parts | {"fewest": self.fewest, "most": self.most})
+    def materials(self) -> dict[str, Any]:
+        words = {"family": "chain", "operators": OPERATORS, "variables": VARIABLES}
+        return words | {"fewest": self.fewest, "most": self.most}
 
     def source(self) -> str:
         """Return the SHA-256 of what the problems are made of: these settings, the words and every puzzle."""
-        parts: dict[str, Any] = {"family": "chain", "operators": OPERATORS, "variables": VARIABLES}
-        return canonical.digest(parts | asdict(self) | {"puzzles": [list(self.puzzle(i)) for i in self.ids()]})
+        puzzles = [list(self.puzzle(problem_id)) for problem_id in self.ids()]
+        return canonical.digest(self.materials() | asdict(self) | {"puzzles": puzzles})
 
     def _make_ids(self, indices: range) -> tuple[str, ...]:
         return tuple(f"chain/{steps:02d}/{index:03d}" for steps in self.levels for index in indices)

@@ -81,3 +81,14 @@ TOWN = (
 def sentences(passage: Sequence[str], n: int) -> list[str]:
     """Return the first n sentences of the passage, repeated without end."""
     return list(islice(cycle(passage), n))
+
+
+def surround(fact: str, text: Sequence[str], depth: float, mentions: Sequence[str] = ()) -> list[str]:
+    """Return the sentences with the fact after the share `depth` of them, and m mentions after 1/(m+1) to m/(m+1)."""
+    n, result = len(text), list(text)
+    positions = [round((index + 1) * n / (len(mentions) + 1)) for index in range(len(mentions))]
+    for index, (position, mention) in enumerate(zip(positions, mentions, strict=True)):
+        result.insert(position + index, mention)
+    fact_position = round(depth * n)
+    result.insert(fact_position + sum(position < fact_position for position in positions), fact)
+    return result

@@ -1,12 +1,11 @@
 """Needle-in-a-Haystack: one fact at a chosen depth of a long passage (CrystalCache, section 4.2)."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from protocol.formats import canonical
-from protocol.formats.refusals import BadInput
 from protocol.tasks import draws, filler
+from protocol.tasks.generated_task import GeneratedTask
 from protocol.tasks.problem import Fact, Problem
 from protocol.tasks.prompt_length import fill_to_length
 
@@ -23,7 +22,7 @@ TEMPLATES = (
 
 
 @dataclass(frozen=True)
-class Needle:
+class Needle(GeneratedTask):
     """Problems needle/<length>/<depth>/<index>, `repetitions` per depth, counted from index `first`.
 
     length: tokens of a whole prompt, see protocol.tasks.prompt_length; the filler is whole sentences, so a
@@ -38,7 +37,6 @@ class Needle:
     repetitions: int
     first: int = 0
     depths: tuple[str, ...] = ("0", "0.25", "0.5", "0.75", "1")
-    seed: int = 42
     grader: ClassVar[str] = "exact"
     chance: ClassVar[str] = "0"  # one of 9,000 numbers
 
@@ -48,16 +46,14 @@ class Needle:
 
     def build(self, problem_id: str, count: Callable[[str], int]) -> Problem:
         """count: tokens of a text. Raises BadInput for another task's id or too short a length."""
-        if problem_id not in self.ids():
-            raise BadInput(f"problem {problem_id!r}: not of this task, whose ids run from {self.ids()[0]}")
+        self.refuse_unknown(problem_id)
         depth = float(problem_id.split("/")[2])
         fact = self._template(problem_id)
         value = self.gold(problem_id)
         passage = draws.shuffled(filler.TOWN, self.seed, problem_id, "filler")
 
         def make(n: int) -> Problem:
-            text = filler.sentences(passage, n)
-            text.insert(round(depth * n), fact.stated(value))
+            text = filler.surround(fact.stated(value), filler.sentences(passage, n), depth)
             return Problem(problem_id, " ".join(text), fact.question, fact.stem, value)
 
         return fill_to_length(make, self.length, count)
@@ -74,15 +70,5 @@ class Needle:
     def gold(self, problem_id: str) -> str:
         return draws.value(self.seed, problem_id)
 
-    def redrawn(self, seed: int) -> "Needle":
-        return replace(self, seed=seed)
-
-    def recipe(self) -> str:
-        """As `Task.recipe`; length and depth are in the id."""
-        parts = {"family": "needle", "templates": [list(fact) for fact in TEMPLATES], "seed": str(self.seed)}
-        return canonical.digest(parts | {"filler": list(filler.TOWN)})
-
-    def source(self) -> str:
-        """Return the SHA-256 of what the problems are made of: these settings, the templates and the passage."""
-        parts: dict[str, Any] = {"family": "needle", "templates": [list(fact) for fact in TEMPLATES]}
-        return canonical.digest(parts | {"filler": list(filler.TOWN), **asdict(self)})
+    def materials(self) -> dict[str, Any]:
+        return {"family": "needle", "templates": [list(fact) for fact in TEMPLATES], "filler": list(filler.TOWN)}

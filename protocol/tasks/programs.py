@@ -2,14 +2,14 @@
 
 import random
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from protocol.formats import canonical
-from protocol.formats.refusals import BadInput
 from protocol.grading.program import ProgramTests
 from protocol.tasks import file_rows, straight_line
 from protocol.tasks.chain import draw_below
+from protocol.tasks.generated_task import GeneratedTask
 from protocol.tasks.problem import Problem
 from protocol.tasks.straight_line import Worked
 
@@ -18,7 +18,7 @@ FACTS, FEWEST_COMMENTS, MOST_COMMENTS = 6, 12, 36
 
 
 @dataclass(frozen=True)
-class Programs:
+class Programs(GeneratedTask):
     """Problems <form>/<level>/<index>, `repetitions` of each level.
 
     form: executed, the level is the number of lines, and half as many comments to as many stand among them;
@@ -34,7 +34,7 @@ class Programs:
     repetitions: int
     calibration: int
     chance: str
-    seed: int = 47
+    seed: int = field(default=47, kw_only=True)
 
     @property
     def grader(self) -> str:
@@ -48,8 +48,7 @@ class Programs:
 
     def build(self, problem_id: str, count: Callable[[str], int]) -> Problem:
         """Raises BadInput for another task's id."""
-        if problem_id not in self.ids() and problem_id not in self.calibration_ids():
-            raise BadInput(f"problem {problem_id!r}: not of this task, whose ids run from {self.ids()[0]}")
+        self.refuse_unknown(problem_id, self.calibration_ids())
         worked = self.worked(problem_id)
         return Problem(problem_id, worked.context, worked.question, prefix="", gold=self.gold(problem_id))
 
@@ -64,9 +63,6 @@ class Programs:
 
     def population(self) -> str:
         return "drawn afresh from a generator of straight-line programs"
-
-    def redrawn(self, seed: int) -> "Programs":
-        return replace(self, seed=seed)
 
     def worked(self, problem_id: str) -> Worked:
         source = random.Random(f"{self.seed}|{problem_id}")
@@ -84,16 +80,12 @@ class Programs:
         worked = self.worked(problem_id)
         return file_rows.digest_text(worked.context, worked.question)
 
-    def recipe(self) -> str:
-        """As `Task.recipe`; the level is in the id."""
-        return canonical.digest(self._texts() | {"seed": str(self.seed)})
-
     def source(self) -> str:
         """Return the SHA-256 of what the problems are made of: these settings, the words and every problem."""
         problems = [list(self.worked(problem_id)[:4]) for problem_id in self.ids()]
-        return canonical.digest(self._texts() | asdict(self) | {"problems": problems})
+        return canonical.digest(self.materials() | asdict(self) | {"problems": problems})
 
-    def _texts(self) -> dict[str, Any]:
+    def materials(self) -> dict[str, Any]:
         return {"family": "programs", "form": self.form, "words": straight_line.words()}
 
     def _make_ids(self, indices: range) -> tuple[str, ...]:

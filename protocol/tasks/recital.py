@@ -1,12 +1,11 @@
 """Recital: copy a register at the end of a passage, line by line, in an answer of a hundred tokens."""
 
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from protocol.formats import canonical
-from protocol.formats.refusals import BadInput
 from protocol.tasks import draws, filler
+from protocol.tasks.generated_task import GeneratedTask
 from protocol.tasks.problem import Problem
 from protocol.tasks.prompt_length import fill_to_length
 
@@ -22,7 +21,7 @@ OBJECTS = (
 
 
 @dataclass(frozen=True)
-class Recital:
+class Recital(GeneratedTask):
     """Problems recital/<length>/<lines>/<index>, `repetitions` of them.
 
     A passage, then a register of `lines` objects with a number each. The answer begins with the heading of
@@ -36,7 +35,6 @@ class Recital:
     length: int
     lines: int
     repetitions: int
-    seed: int = 42
     grader: ClassVar[str] = "exact"
     chance: ClassVar[str] = "0"  # one of 9,000 numbers
 
@@ -45,8 +43,7 @@ class Recital:
 
     def build(self, problem_id: str, count: Callable[[str], int]) -> Problem:
         """count: tokens of a text. Raises BadInput for another task's id or too short a length."""
-        if problem_id not in self.ids():
-            raise BadInput(f"problem {problem_id!r}: not of this task, whose ids run from {self.ids()[0]}")
+        self.refuse_unknown(problem_id)
         passage = draws.shuffled(filler.TOWN, self.seed, problem_id, "filler")
         objects = draws.shuffled(OBJECTS, self.seed, problem_id, "objects")[: self.lines]
         values = self._values(problem_id)
@@ -66,20 +63,11 @@ class Recital:
     def population(self) -> str:
         return f"drawn afresh from a generator of registers of {self.lines} lines"
 
-    def redrawn(self, seed: int) -> "Recital":
-        return replace(self, seed=seed)
-
     def _values(self, problem_id: str) -> list[str]:
         """Return the number of each line: the stride has no common divisor with 9000, so they differ."""
         first = int(draws.value(self.seed, problem_id)) - 1000
         return [str(1000 + (first + 3571 * line) % 9000) for line in range(self.lines)]
 
-    def recipe(self) -> str:
-        """As `Task.recipe`; length and lines are in the id."""
-        parts = {"family": "recital", "heading": HEADING, "question": QUESTION, "seed": str(self.seed)}
-        return canonical.digest(parts | {"objects": OBJECTS, "filler": list(filler.TOWN)})
-
-    def source(self) -> str:
-        """Return the SHA-256 of what the problems are made of: these settings, the objects and the passage."""
-        parts: dict[str, Any] = {"family": "recital", "heading": HEADING, "question": QUESTION}
-        return canonical.digest(parts | {"objects": OBJECTS, "filler": list(filler.TOWN), **asdict(self)})
+    def materials(self) -> dict[str, Any]:
+        texts: dict[str, Any] = {"family": "recital", "heading": HEADING, "question": QUESTION}
+        return texts | {"objects": OBJECTS, "filler": list(filler.TOWN)}

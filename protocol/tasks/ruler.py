@@ -1,12 +1,13 @@
 """RULER's generated tasks (arXiv:2404.06654), by the generators of the installed lm-eval."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from typing import Any
 
 from protocol import harness
 from protocol.formats import canonical
-from protocol.formats.refusals import BadInput
 from protocol.formats.vocabulary import OFFICIAL
+from protocol.tasks.generated_task import GeneratedTask
 from protocol.tasks.problem import Problem
 
 # Tasks that need only word lists; the others need essays or question sets from the hub.
@@ -15,7 +16,7 @@ REPETITIONS = 500  # per length, as in lm-eval and RULER
 
 
 @dataclass(frozen=True)
-class Ruler:
+class Ruler(GeneratedTask):
     """Problems <lm_eval>/<length>/<index>, 500 per length; the level is the length.
 
     lengths: tokens of a prompt without its chat template, including the room for the answer, as in RULER;
@@ -29,7 +30,6 @@ class Ruler:
     name: str
     lm_eval: str
     lengths: tuple[int, ...]
-    seed: int = 42
 
     @property
     def grader(self) -> str:
@@ -59,23 +59,17 @@ class Ruler:
     def levels(self) -> Mapping[str, str]:
         return {problem_id: problem_id.split("/")[-2] for problem_id in self.ids()}
 
-    def redrawn(self, seed: int) -> "Ruler":
-        return replace(self, seed=seed)
-
-    def recipe(self) -> str:
-        """As `Task.recipe`; task and length are in the id."""
-        return canonical.digest({"family": "ruler", "seed": str(self.seed)})
+    def materials(self) -> dict[str, Any]:
+        return {"family": "ruler"}
 
     def source(self) -> str:
         """Return the SHA-256 of what the problems are made of, except lm-eval itself."""
         lengths = [str(length) for length in self.lengths]
-        parts = {"family": "ruler", "task": self.lm_eval, "lengths": lengths, "seed": str(self.seed)}
-        return canonical.digest(parts)
+        return canonical.digest(self.materials() | {"task": self.lm_eval, "lengths": lengths, "seed": str(self.seed)})
 
     def _parse_id(self, problem_id: str) -> tuple[int, str]:
         """Return (length, key that the problem is drawn from)."""
-        if problem_id not in self.ids():
-            raise BadInput(f"problem {problem_id!r}: not of this task, whose ids run from {self.ids()[0]}")
+        self.refuse_unknown(problem_id)
         _, length, index = problem_id.rsplit("/", 2)
         return int(length), f"{self.seed}|{self.lm_eval}|{length}|{index}"
 

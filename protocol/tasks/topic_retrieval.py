@@ -6,13 +6,12 @@ and a topic is for development or held out in every length and every task (`spli
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from protocol.formats import canonical
-from protocol.formats.refusals import BadInput
 from protocol.tasks import draws, filler
 from protocol.tasks.association import FRAMING
+from protocol.tasks.generated_task import GeneratedTask
 from protocol.tasks.problem import Fact, Problem
 from protocol.tasks.prompt_length import fill_to_length
 from protocol.tasks.topic_texts import GENERAL, MENTIONS, TEMPLATES, TOPICS
@@ -23,7 +22,7 @@ MENTIONS_BY_DENSITY: Mapping[str, tuple[int, tuple[str, ...]]] = {"high": (4, ME
 
 
 @dataclass(frozen=True)
-class TopicRetrieval:
+class TopicRetrieval(GeneratedTask):
     """Problems <family>/<length>/<density>/<depth>/<topic>, one for each topic: a fact about it among filler.
 
     lengths: tokens of a whole prompt, see protocol.tasks.prompt_length. depths: the share of the filler's sentences
@@ -40,7 +39,6 @@ class TopicRetrieval:
     lengths: tuple[int, ...]
     depths: tuple[str, ...] = DEPTHS
     densities: tuple[str, ...] = ()
-    seed: int = 42
     grader: ClassVar[str] = "exact"
     chance: ClassVar[str] = "0"  # one of 9,000 numbers
 
@@ -66,23 +64,18 @@ class TopicRetrieval:
     def build(self, problem_id: str, count: Callable[[str], int]) -> Problem:
         """count: tokens of a text. Raises BadInput for another task's id or too short a length."""
         settings = self._settings()
-        if problem_id not in settings:
-            raise BadInput(f"problem {problem_id!r}: not of this task, whose ids run from {self.ids()[0]}")
+        self.refuse_unknown(problem_id)
         length, density, depth, topic = settings[problem_id]
         stem, ending, question = TEMPLATES[draws.pick(len(TEMPLATES), self.seed, problem_id, "template")]
         fact = Fact(stem.format(topic=topic), ending, question.format(topic=topic))
         passage = draws.shuffled(filler.ORGANISATION if density else filler.TOWN, self.seed, problem_id, "filler")
         number, pool = MENTIONS_BY_DENSITY[density] if density else (0, ())
-        mentions = draws.shuffled(pool, self.seed, problem_id, "mentions")[:number]
+        drawn = draws.shuffled(pool, self.seed, problem_id, "mentions")[:number]
+        mentions = [mention.format(topic=topic) for mention in drawn]
         value = self.gold(problem_id)
 
         def make(n: int) -> Problem:
-            text = filler.sentences(passage, n)
-            positions = [round((index + 1) * n / (number + 1)) for index in range(number)]
-            for index, (position, mention) in enumerate(zip(positions, mentions, strict=True)):
-                text.insert(position + index, mention.format(topic=topic))
-            fact_position = round(float(depth) * n)
-            text.insert(fact_position + sum(position < fact_position for position in positions), fact.stated(value))
+            text = filler.surround(fact.stated(value), filler.sentences(passage, n), float(depth), mentions)
             framing = [FRAMING] if density else []
             return Problem(problem_id, " ".join([*framing, *text]), fact.question, fact.stem, value)
 
@@ -91,18 +84,7 @@ class TopicRetrieval:
     def gold(self, problem_id: str) -> str:
         return draws.value(self.seed, problem_id)
 
-    def redrawn(self, seed: int) -> "TopicRetrieval":
-        return replace(self, seed=seed)
-
-    def recipe(self) -> str:
-        """As `Task.recipe`; family, length, density, depth and topic are in the id."""
-        return canonical.digest(self._texts() | {"seed": str(self.seed)})
-
-    def source(self) -> str:
-        """Return the SHA-256 of what the problems are made of: these settings and all texts."""
-        return canonical.digest(self._texts() | asdict(self))
-
-    def _texts(self) -> dict[str, Any]:
+    def materials(self) -> dict[str, Any]:
         texts: dict[str, Any] = {"framing": FRAMING, "templates": [list(fact) for fact in TEMPLATES]}
         texts |= {"topics": TOPICS, "mentions": MENTIONS, "general": GENERAL}
         return texts | {"fillers": [list(filler.TOWN), list(filler.ORGANISATION)]}

@@ -151,7 +151,7 @@ def make_keeper(
     """Return a keeper in this process."""
     tokenizer_of = cache(lambda model: load_tokenizer(model, planned.home))
     if isinstance(held_out_problems, UnbuiltProblems):
-        held_out_problems = held_out_problems.open_all(planned, tokenizer_of)
+        held_out_problems = held_out_problems.open_all(planned)
     return AnswerKeeper(planned, extra_prompts, held_out_problems, tokenizer_of)
 
 

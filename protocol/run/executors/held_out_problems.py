@@ -1,11 +1,12 @@
 """The held-out problems of a confirmation: built once, and refused if a model has seen a prompt before."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from protocol.evidence.held_out_guard import HeldOutGuard
 from protocol.formats.refusals import BadInput
 from protocol.models import calibration
+from protocol.models.load import tokenizer as load_tokenizer
 from protocol.tasks import held_out_guard, prompting
 from protocol.tasks.held_out_guard import HeldOutProblems
 from protocol.tasks.problem import Problem
@@ -35,9 +36,7 @@ class UnbuiltProblems(NamedTuple):
     exposed: Mapping[str, ExposedPrompts]
     extra_prompts: Mapping[str, str]
 
-    def open_all(
-        self, planned: PlannedStudy, tokenizer_of: "Callable[[str], PreTrainedTokenizerBase]"
-    ) -> HeldOutProblems:
+    def open_all(self, planned: PlannedStudy) -> HeldOutProblems:
         """Build every problem for every model, this once. Raises BadInput for a problem with a prompt that its model
         was probed with, or that statistics of its model were measured on: by the prompt's digest, whatever its id.
         """
@@ -45,7 +44,7 @@ class UnbuiltProblems(NamedTuple):
         tasks_by_name = planned.tasks
         query_placement = {task.name: task.query for task in planned.protocol.tasks}
         for model in planned.protocol.models:
-            tokenizer = tokenizer_of(model)
+            tokenizer = load_tokenizer(model, planned.home)
             count_tokens = prompting.counter(tokenizer)
             for task, ids in self.ids.items():
                 for problem in ids:

@@ -1,10 +1,11 @@
-"""The launchers of workers on clusters, one entry each; nothing else names one."""
+"""The launchers of workers on clusters, one entry each; nothing else names one. Without torch."""
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import MappingProxyType
 from typing import NamedTuple
 
+from protocol.formats.refusals import BadInput
 from protocol.run.executors import ray_launcher, slurm_launcher
 from protocol.run.executors.settings import Settings
 from protocol.run.executors.spool_driver import Launcher
@@ -26,3 +27,12 @@ LAUNCHERS: Mapping[str, LauncherKind] = MappingProxyType(
         "ray": LauncherKind(ray_launcher.RayLauncher, ray_launcher.refuse_missing, ray_launcher.WAIT_SECONDS),
     }
 )
+
+
+def refuse_unavailable(settings: Settings, device: str) -> None:
+    """Raise BadInput for another kind of device than the registered, and as the launcher's `refuse_missing` does."""
+    for name in settings.devices:
+        if name.partition(":")[0] != device:
+            raise BadInput(f'--devices {name}: the protocol registers the device "{device}"; name those')
+    if settings.kind in LAUNCHERS:
+        LAUNCHERS[settings.kind].refuse_missing(settings)

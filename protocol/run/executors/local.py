@@ -19,13 +19,12 @@ from protocol.evidence import records
 from protocol.formats import canonical
 from protocol.formats.vocabulary import FULL
 from protocol.layers.layer_kinds import evictable
-from protocol.models.load import LoadedModel, load, tokenizer
+from protocol.models.load import LoadedModel, load
 from protocol.plan.design import Design
 from protocol.plan.generation import Generation
 from protocol.plan.grid import Cell, budget_of, policy_of
 from protocol.run.executors import Execute, Job, JobPrompts, JobResult, JobUpdate, Loading, RenderedPrompt, own_code
 from protocol.run.executors.answers import AnswerKeeper, list_extra_prompts
-from protocol.run.executors.held_out_problems import UnbuiltProblems
 from protocol.tasks.held_out_guard import HeldOutProblems
 from protocol.workspace.planned_study import PlannedStudy
 
@@ -73,11 +72,6 @@ def make_executor(
     return execute
 
 
-def build_problems(planned: PlannedStudy, unbuilt: UnbuiltProblems) -> HeldOutProblems:
-    """Build held-out problems in this process. Raises as `UnbuiltProblems.open_all` does."""
-    return unbuilt.open_all(planned, lambda model: tokenizer(model, planned.home))
-
-
 def make_decoder(
     planned: PlannedStudy,
     lanes: Mapping[str, int],
@@ -102,6 +96,11 @@ def make_decoder(
     task_settings = {task.name: task for task in protocol.tasks}
     slot_of = cache(planned.slot)
     policy = cache(lambda cell: watch(cell, policy_of(protocol, cell, slot_of(cell.model, cell.arm))))
+
+    def slots_of(cell: Cell, prompt_tokens: int) -> int | None:
+        full_use = planned.use(cell.model, cell.task)
+        return budget_of(protocol, cell, prompt_tokens, full_use, slot_of(cell.model, cell.arm))
+
     with own_code.confine(protocol) as confinement:
         extra_prompts = list_extra_prompts(planned)
 
@@ -122,15 +121,7 @@ def make_decoder(
                 engine.Lane(
                     key="/".join(map(str, cell)),
                     policy=policy(cell),
-                    budget=budget_of(
-                        protocol,
-                        cell,
-                        len(prompt.context),
-                        planned.use(cell.model, cell.task),
-                        slot_of(cell.model, cell.arm),
-                    )
-                    if policy(cell).evicts
-                    else None,
+                    budget=slots_of(cell, len(prompt.context)) if policy(cell).evicts else None,
                     seed=job_prompts.seeds[cell.seed],
                 )
                 for cell in cells
@@ -181,10 +172,7 @@ def make_decoder(
         heads = count_kv_heads(model)
         trajectories = _collect_trajectories((outcomes[lane_key][3] for lane_key in lane_keys), heads)
         side_file = canonical.digest(list(trajectories.values()))
-        citations = {
-            trajectory_key: records.make_citation(side_file, number)
-            for number, trajectory_key in enumerate(trajectories)
-        }
+        citations = {key: records.make_citation(side_file, number) for number, key in enumerate(trajectories)}
         for lane_key in lane_keys:
             group, lane, seconds, outcome = outcomes[lane_key]
             body = _prompt_fields(group.rendered, lane_key[0], lane)
@@ -255,13 +243,10 @@ def _collect_trajectories(
 ) -> dict[tuple[tuple[int, ...], ...], dict[str, Any]]:
     """Return the trajectories by slots and allocated bytes, in the order of the lanes; lanes often share one."""
     return {
-        (outcome.slots, outcome.allocated): {
-            "held": list(outcome.slots),
-            "allocated": list(outcome.allocated),
-            "heads": heads,
-        }
-        for outcome in outcomes
-        if isinstance(outcome, engine.Outcome)
+        (slots, allocated): {"held": list(slots), "allocated": list(allocated), "heads": heads}
+        for slots, allocated in dict.fromkeys(
+            (outcome.slots, outcome.allocated) for outcome in outcomes if isinstance(outcome, engine.Outcome)
+        )
     }
 
 
@@ -275,6 +260,10 @@ def _outcome_fields(
 ) -> dict[str, Any]:
     """marks: the token ids that end thinking; None if they are not looked for."""
     slots, bytes_allocated = outcome.slots, outcome.allocated
+    divergence = {
+        "agrees": "".join(str(int(position.agrees)) for position in outcome.divergences),
+        "nats": [round(1_000_000 * position.nats) for position in outcome.divergences],
+    }
     fed = len(outcome.token_ids) - (outcome.stop == "length")
     mark_positions = (position for position, token in enumerate(outcome.token_ids, 1) if marks and token in marks)
     return {
@@ -284,7 +273,7 @@ def _outcome_fields(
         "tokens": len(outcome.token_ids),
         **({} if marks is None else {"thought": next(mark_positions, None)}),
         "stop": outcome.stop,
-        **({"divergence": _divergence_fields(outcome.divergences)} if outcome.divergences else {}),
+        **({"divergence": divergence} if outcome.divergences else {}),
         "cache": {
             "mean": _format_ratio(sum(slots), len(slots) * heads),
             "peak": _format_ratio(max(slots), heads),
@@ -297,13 +286,6 @@ def _outcome_fields(
             "events": [list(event) for event in outcome.events],
             "granted": list(outcome.granted),
         },
-    }
-
-
-def _divergence_fields(divergences: Sequence[engine.Divergence]) -> dict[str, Any]:
-    return {
-        "agrees": "".join(str(int(position.agrees)) for position in divergences),
-        "nats": [round(1_000_000 * position.nats) for position in divergences],
     }
 
 

@@ -6,6 +6,8 @@ restarts after a kill uses the spooled results and does not queue those jobs aga
 (`answers`); of encrypted problems no prompt is written in plain text.
 """
 
+from __future__ import annotations
+
 import secrets
 import shutil
 import socket
@@ -15,7 +17,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from os import getpid
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from protocol.formats import canonical, files
 from protocol.formats.refusals import Refusal
@@ -33,6 +35,9 @@ from protocol.run.executors.spool import (
 from protocol.workspace import locked_tree
 from protocol.workspace.drift import ROOT
 from protocol.workspace.study import Study
+
+if TYPE_CHECKING:  # with torch
+    from protocol.run.executors.answers import AnswerKeeper, RemoteKeeper
 
 JOBS_AHEAD = 32  # jobs queued at once, or four a worker, so that no worker idles during a slow first job
 POLL_SECONDS, CHECK_SECONDS = 0.1, 1.0  # seconds
@@ -62,14 +67,6 @@ class Launcher(Protocol):
     def stop(self) -> None: ...
 
 
-class Keeper(Protocol):
-    """Renders prompts and grades texts, as `answers.AnswerKeeper` does."""
-
-    def render(self, job: Job) -> JobPrompts: ...
-
-    def grade(self, job: Job, result: JobResult) -> JobResult: ...
-
-
 @contextmanager
 def drive_workers(
     study: Study,
@@ -78,7 +75,7 @@ def drive_workers(
     launcher: Launcher,
     phase: str,
     wait: float,
-    keeper: Keeper,
+    keeper: AnswerKeeper | RemoteKeeper,
     encrypted_tasks: Collection[str],
     report: Callable[[JobUpdate], object],
 ) -> Iterator[Executor]:
@@ -150,7 +147,7 @@ class _Driver:
         launcher: Launcher,
         commands: Mapping[int, Sequence[str]],
         wait: float,
-        keeper: Keeper,
+        keeper: AnswerKeeper | RemoteKeeper,
         encrypted_tasks: Collection[str],
         report: Callable[[JobUpdate], object],
     ) -> None:
@@ -313,10 +310,8 @@ class _Driver:
         known_names |= {path.stem.partition("-")[2] for path in self._shared.taken_jobs.glob("*/[0-9]*.json")}
         known_names |= self._shared.result_names()
         missing = [queued for queued in self._window if queued.name not in known_names]
-        lost, self._missing = (
-            [queued for queued in missing if queued.name in self._missing],
-            {queued.name for queued in missing},
-        )
+        lost = [queued for queued in missing if queued.name in self._missing]
+        self._missing = {queued.name for queued in missing}
         for queued in lost:
             self._requeue(queued, "its file was not as it was written")
 

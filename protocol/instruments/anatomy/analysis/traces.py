@@ -4,7 +4,6 @@ kv-prereg audit verifies digests and chains. This module refuses a file only if 
 format; every trace counts, whatever its state.
 """
 
-import hashlib
 import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -16,7 +15,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from analysis.judgement import untrusted_files
+from analysis.judgement import study_files, untrusted_files
 from analysis.judgement.judging_rules import is_judged_as_shipped
 from analysis.judgement.untrusted_files import RecordError
 from protocol.formats.refusals import Tampered
@@ -83,7 +82,16 @@ class Trace(NamedTuple):
 
     def values(self) -> "Values":
         """Return the values of all n tokens. Raises RecordError for a side file that is missing or damaged."""
-        return _read_values(self)
+        shape = (len(self.signals) + len(self.outcomes), len(self.pieces))
+        if self.side is None:
+            empty = np.zeros((0, 0), dtype=np.float32)
+            return Values(empty, empty)
+        try:
+            data = trace_file.unpack_values(self.side, 4 * shape[0] * shape[1])
+        except (Tampered, OSError) as problem:
+            raise RecordError(f"{ANATOMY}/{problem}; bring back the whole folder") from None
+        table = np.frombuffer(data, dtype="<f4").reshape(shape)
+        return Values(table[: len(self.signals)], table[len(self.signals) :])
 
 
 class Values(NamedTuple):
@@ -153,7 +161,7 @@ def read_anatomy(folder: Path) -> Anatomy:
     """
     folder = Path(folder)
     untrusted_files.refuse_special_files(folder)
-    lock_bytes, lock = _read_lock(folder)
+    digest, lock = study_files.read_document(folder / "lock.json")
     try:
         content = lock["protocol"]["content"]
         if "anatomy" not in content:
@@ -189,7 +197,6 @@ def read_anatomy(folder: Path) -> Anatomy:
             raise RecordError(f"{location}: a second trace of {trace.problem}; each is recorded once")
     if not traces:
         raise NothingLabelled(f"{folder}: no trace was labelled yet; run: kv-prereg anatomy {folder}")
-    digest = hashlib.sha256(lock_bytes.removesuffix(b"\n")).hexdigest()  # the digest that records cite
     return Anatomy(digest, settings, pairs, expected, clusters, arms, tuple(traces.values()))
 
 
@@ -200,14 +207,6 @@ def read_document(folder: Path, name: str) -> dict[str, Any] | None:
         return untrusted_files.parse_object(untrusted_files.read_bytes(path), f"{ANATOMY}/{name}")
     except FileNotFoundError:
         return None
-
-
-def _read_lock(folder: Path) -> tuple[bytes, dict[str, Any]]:
-    try:
-        data = untrusted_files.read_bytes(folder / "lock.json")
-        return data, json.loads(data)
-    except (OSError, ValueError) as problem:
-        raise RecordError(f"{folder}: lock.json cannot be read ({type(problem).__name__})") from None
 
 
 def _parse_trace(body: Mapping[str, Any], folder: Path, items: Mapping[str, Any]) -> Trace:
@@ -252,16 +251,3 @@ def _check_digest(digest: str) -> str:
     if len(digest) != 64 or not set(digest) <= set("0123456789abcdef"):
         raise RecordError("values.sha256: is no SHA-256")
     return digest
-
-
-def _read_values(trace: Trace) -> Values:
-    shape = (len(trace.signals) + len(trace.outcomes), len(trace.pieces))
-    if trace.side is None:
-        empty = np.zeros((0, 0), dtype=np.float32)
-        return Values(empty, empty)
-    try:
-        data = trace_file.unpack_values(trace.side, 4 * shape[0] * shape[1])
-    except (Tampered, OSError) as problem:
-        raise RecordError(f"{ANATOMY}/{problem}; bring back the whole folder") from None
-    table = np.frombuffer(data, dtype="<f4").reshape(shape)
-    return Values(table[: len(trace.signals)], table[len(trace.signals) :])

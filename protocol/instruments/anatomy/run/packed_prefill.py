@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from protocol.engine import prefill
+from protocol.engine.observation import Observer
 from protocol.engine.sliding_windows import Window
 from protocol.layers.layer_kinds import layers_of
 from protocol.models.load import LoadedModel
@@ -100,8 +101,8 @@ def feed_batch(model: LoadedModel, batch: Sequence[tuple[PartialText, int]]) -> 
         text.logits = last_logits
 
 
-class PackedObserver:
-    """The observer of a packed forward pass."""
+class PackedObserver(Observer):
+    """The observer of a packed forward pass; sliding layers are not packed."""
 
     def __init__(self, batch: Sequence[tuple[PartialText, int]]) -> None:
         self.batch = batch
@@ -122,11 +123,3 @@ class PackedObserver:
             output[0, :, span] = prefill.attend_causal(queries[0, :, span], text.keys[layer], text.values[layer], scale)
             first += new
         return output
-
-    def slide(
-        self, layer: int, queries: Tensor, keys: Tensor, values: Tensor, scale: float, sinks: Tensor | None = None
-    ) -> Tensor:
-        raise AssertionError("sliding layers are not packed")
-
-    def see(self, layer: int, hidden: Tensor) -> None:
-        """Do nothing: nothing reads hidden states."""

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import hashlib
+import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
 from types import MappingProxyType
 from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
 
 from policies.oracle import oracle_policy
 from protocol import engine
@@ -17,7 +22,6 @@ from protocol.instruments.anatomy.fields import CORRECT
 from protocol.instruments.anatomy.run import answer_attention, continuations, layer_statistics, traces
 from protocol.instruments.anatomy.run.arm_probes import Arm, ArmProbes, oracle_arms, study_arms
 from protocol.instruments.anatomy.run.layer_statistics import StatisticRow
-from protocol.instruments.anatomy.run.side_file import pack_rows, round_values
 from protocol.instruments.anatomy.run.traces import Decoder, Graded, Trace
 from protocol.instruments.anatomy.slip import thought_sets
 from protocol.instruments.anatomy.table import Occlusion
@@ -33,6 +37,8 @@ UNGRADED: Mapping[str, str] = MappingProxyType(
         "scored": "the grader of the task gives scores, which are not right or wrong",
     }
 )
+BITS = 12
+"""Significant bits of a stored number, so that rows compress well: a precision of at least one part in 4,096."""
 UNMOVED = "no occlusion changed the grade in the registered reading"
 
 BATCH_WINDOWS, BATCH_ANSWERS = 128, 32
@@ -405,3 +411,15 @@ def arm_entry(arm: Arm, continuation: Continuation) -> dict[str, Any]:
     """Return what an arm kept as a record stores it; "needed" is computed later, from the labels."""
     fields: dict[str, Any] = {"arm": arm.name, "budget": arm.budget, "slots": arm.slots, "needed": None}
     return fields | (state_fields("failed", continuation) if isinstance(continuation, str) else continuation._asdict())
+
+
+def pack_rows(rows: Iterable[Tensor]) -> bytes:
+    """Compress rows [n], rounded by `round_values`, NaN where missing: zlib of little-endian float32 [row, n]."""
+    return zlib.compress(round_values(np.stack([row.double().cpu().numpy() for row in rows])).tobytes(), 9)
+
+
+def round_values(numbers: NDArray[np.float64]) -> NDArray[np.float32]:
+    """Round every number to BITS significant bits, halves to even."""
+    fraction, exponent = np.frexp(numbers)
+    rounded = np.ldexp(np.rint(fraction * 2.0**BITS) / 2.0**BITS, exponent)
+    return rounded.astype("<f4")

@@ -1,0 +1,39 @@
+"""The base of tasks whose problems this project generates, from their ids and a seed."""
+
+from abc import ABC, abstractmethod
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, Self
+
+from protocol.formats import canonical
+from protocol.formats.refusals import BadInput
+
+
+@dataclass(frozen=True)
+class GeneratedTask(ABC):
+    """A task whose problems depend on their ids, `seed` and the tokenizer alone."""
+
+    seed: int = field(default=42, kw_only=True)
+
+    @abstractmethod
+    def ids(self) -> tuple[str, ...]:
+        """Return the ids of the problems."""
+
+    @abstractmethod
+    def materials(self) -> dict[str, Any]:
+        """Return what a problem is made of, besides what its id says."""
+
+    def refuse_unknown(self, problem_id: str, further_ids: tuple[str, ...] = ()) -> None:
+        """Raise BadInput for another task's id."""
+        if problem_id not in self.ids() and problem_id not in further_ids:
+            raise BadInput(f"problem {problem_id!r}: not of this task, whose ids run from {self.ids()[0]}")
+
+    def redrawn(self, seed: int) -> Self:
+        return replace(self, seed=seed)
+
+    def recipe(self) -> str:
+        """As `Task.recipe`."""
+        return canonical.digest(self.materials() | {"seed": str(self.seed)})
+
+    def source(self) -> str:
+        """Return the SHA-256 of what the problems are made of: the materials and these settings."""
+        return canonical.digest(self.materials() | asdict(self))
