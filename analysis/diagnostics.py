@@ -26,7 +26,7 @@ from analysis.judgement.contrasts import Pairing, apply_missing_rule, pair_arms,
 from analysis.judgement.failure_modes import Development
 from analysis.judgement.judging_rules import read_judging
 from analysis.judgement.outside_runs import refuse_outside
-from analysis.judgement.study_files import LANE_COLUMNS, read_document, read_study
+from analysis.judgement.study_files import LANE_COLUMNS, read_development_differences, read_study
 from analysis.judgement.untrusted_files import RecordError
 from analysis.rules import full_cache_gate, verdict_line
 from analysis.rules.rule import arm_pairs
@@ -110,18 +110,11 @@ def _development_differences(folder: Path, content: Mapping[str, Any], pairs: Se
     """Return the differences of a sweep's winner to its baseline on development and held-out problems."""
     if "sweep" not in content:
         return []
-    selected = read_document(folder / "selection.json")[1]["selected"]
-    development_by_cell = {
-        (cell["model"], cell["task"], cell["budget"]): float(cell["difference"])
-        for cell in selected["cells"]
-        if cell["candidate"] == selected["winner"]
-    }
+    by_cell = read_development_differences(folder)
     return [
-        Development(
-            *pair[:3], development_by_cell[pair[:3]], float((pair.subject_correct - pair.comparator_correct).mean())
-        )
+        Development(*pair[:3], by_cell[pair[:3]], float(pair.difference.mean()))
         for pair in pairs
-        if pair.against == selected["baseline"] and pair[:3] in development_by_cell
+        if pair.against == content["sweep"]["baseline"] and pair[:3] in by_cell
     ]
 
 

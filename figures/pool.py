@@ -16,28 +16,21 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from matplotlib import style
-
+from analysis.compare.forest import refuse_other_format, save_drawing
 from analysis.exploratory.pooled_replications import PooledStudies, pool_replications
-from analysis.judgement.untrusted_files import RecordError
 from figures.drawing.table_rows import cell_of
 from figures.plots.pooled import pooled_forest
 from protocol.formats.command_line import run_command
 from protocol.formats.text_tables import format_columns, format_points
 
-STYLE = {"font.family": "DejaVu Sans", "font.size": 8.5, "svg.fonttype": "path", "svg.hashsalt": "kv-prereg"}
-FORMATS = (".svg", ".png")
-
 
 def pool(folder: Path, plot: str | None = None) -> PooledStudies:
     """Pool the study in FOLDER with its replications, and draw them to the file `plot`."""
-    if plot is not None and Path(plot).suffix not in FORMATS:
-        raise RecordError(f"--plot: {plot}: ends neither in .svg nor in .png; name one of these")
+    if plot is not None:
+        refuse_other_format(Path(plot))
     studies = pool_replications(folder)
     if plot is not None:
-        metadata = {"Date": None, "Creator": None} if plot.endswith(".svg") else {"Software": None}
-        with style.context(["default", STYLE, {"text.parse_math": False}]):
-            pooled_forest(studies).savefig(plot, metadata=metadata, dpi=200)
+        save_drawing(Path(plot), pooled_forest, studies)
     return studies
 
 

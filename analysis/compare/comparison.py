@@ -5,12 +5,11 @@ from typing import Any, NamedTuple
 
 import pandas as pd
 
-from analysis.compare import contrasts, pairs
-from analysis.compare.csv_tables import QUESTION_COLUMNS, parse_number, read_question
-from analysis.compare.scored_answers import ResultError, ScoredAnswer
+from analysis.compare import contrasts, csv_tables, pairs
+from analysis.compare.scored_answers import ReadOptions, ResultError, ScoredAnswer
 from protocol.formats.text_tables import format_columns, format_points, wrap_paragraph
 
-COLUMNS = "id", "arm", "score", "task", "seed", "cluster", *QUESTION_COLUMNS  # columns of a frame
+COLUMNS = "id", "arm", "score", "task", "seed", "cluster", *csv_tables.QUESTION_COLUMNS  # columns of a frame
 LABEL = "exploratory: nothing was registered"
 FEW_CLUSTERS = 40  # effective clusters below which intervals cover less often than their level
 SCREENED = 200  # problems below which a registered study only screens
@@ -113,24 +112,13 @@ def compare_frame(frame: pd.DataFrame, **options: Any) -> Comparison:
     rows = []
     for index, row in enumerate(frame.to_dict("records")):
         where = f"frame: row {index}"
-        cells = {str(name): "" if pd.isna(row[name]) else str(row[name]) for name in COLUMNS if name in row}
+        cells = {name: "" if pd.isna(row[name]) else str(row[name]) for name in COLUMNS if name in row}
+        known = {name: cell for name, cell in cells.items() if cell}
         for name in ("id", "arm"):
-            if not cells[name]:
+            if name not in known:
                 raise ResultError(f"{where}: {name}: is missing; every row has one")
-        rows.append(
-            ScoredAnswer(
-                arm=cells["arm"],
-                task=cells.get("task", ""),
-                id=cells["id"],
-                seed=cells.get("seed", "") or "0",
-                score=parse_number(cells["score"], "score", where),
-                cluster=cells.get("cluster") or None,
-                question=read_question(cells),
-                prompt=None,
-                where=where,
-            )
-        )
-    return compare(rows, **options)
+        rows.append((where, {"score": "", **known}))
+    return compare(csv_tables.read_table(iter(rows), ReadOptions()).rows, **options)
 
 
 def format_text(comparison: Comparison) -> list[str]:

@@ -47,7 +47,7 @@ def read_rows(path: Path, data: bytes) -> Iterator[tuple[str, dict[str, str]]]:
         raise ResultError(f"{path}: line {reader.line_num}: is no CSV ({problem})") from None
 
 
-def read_table(path: Path, rows: Iterator[tuple[str, Mapping[str, str]]], options: ReadOptions) -> ResultFile:
+def read_table(rows: Iterator[tuple[str, Mapping[str, str]]], options: ReadOptions) -> ResultFile:
     """Read the rows after the header. Raises ResultError."""
     metric = options.metric or "score"
     answers = []
@@ -59,6 +59,7 @@ def read_table(path: Path, rows: Iterator[tuple[str, Mapping[str, str]]], option
                 )
         if not row["id"]:
             raise ResultError(f"{where}: id: is empty; every problem has a name")
+        asked = [(f"{KIND}: {name}", digest_json(row[name])) for name in QUESTION_COLUMNS if row.get(name)]
         field = options.cluster or ("cluster" if "cluster" in row else None)
         answers.append(
             ScoredAnswer(
@@ -68,17 +69,12 @@ def read_table(path: Path, rows: Iterator[tuple[str, Mapping[str, str]]], option
                 seed=row.get("seed", "") or "0",
                 score=parse_number(row[metric], metric, where),
                 cluster=None if field is None else read_cluster(row, field, where),
-                question=read_question(row),
+                question=tuple(asked),
                 prompt=(KIND, digest_json(row["prompt"])) if row.get("prompt") else None,
                 where=where,
             )
         )
     return ResultFile(KIND, answers, tuple(error_metric_notes(metric)))
-
-
-def read_question(row: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
-    """Return what identifies the question, of the columns that tell it."""
-    return tuple((f"{KIND}: {name}", digest_json(row[name])) for name in QUESTION_COLUMNS if row.get(name))
 
 
 def parse_number(text: str, name: str, where: str) -> float:

@@ -1,7 +1,8 @@
 """A forest plot of the contrasts of a comparison, labelled as exploratory; deterministic for the same data."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 from matplotlib import style
 from matplotlib.axes import Axes
@@ -21,13 +22,22 @@ def write_forest(path: Path, comparison: Comparison) -> None:
     """Write the plot, and beside it NAME-ranks where three arms or more are ranked. Raises ResultError for a name that
     does not end in .svg or .png.
     """
+    refuse_other_format(path)
+    save_drawing(path, draw_forest, comparison)
+    if comparison.rank_list:
+        save_drawing(path.with_stem(f"{path.stem}-ranks"), draw_ranks, comparison)
+
+
+def refuse_other_format(path: Path) -> None:
     if path.suffix not in (".svg", ".png"):
         raise ResultError(f"--plot: {path}: ends neither in .svg nor in .png; name one of these")
+
+
+def save_drawing(path: Path, draw: Callable[..., Figure], data: Any) -> None:
+    """Save draw(data) as .svg or .png."""
     metadata = {"Date": None, "Creator": None} if path.suffix == ".svg" else {"Software": None}
     with style.context(["default", STYLE, {"text.parse_math": False}]):  # ignores the user's matplotlibrc
-        draw_forest(comparison).savefig(path, metadata=metadata, dpi=200)
-        if comparison.rank_list:
-            draw_ranks(comparison).savefig(path.with_stem(f"{path.stem}-ranks"), metadata=metadata, dpi=200)
+        draw(data).savefig(path, metadata=metadata, dpi=200)
 
 
 def draw_ranks(comparison: Comparison) -> Figure:

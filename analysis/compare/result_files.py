@@ -104,7 +104,7 @@ def read_file(path: Path, options: ReadOptions) -> ResultFile:
         return kvpress_predictions.read_predictions(path, rows, lambda name: _read_sibling(path.parent / name), options)
     if "id" not in header:
         raise ResultError(f"{path}: line 1: id: is no column of {', '.join(header)[:80]!r}; name {KNOWN}")
-    return csv_tables.read_table(path, rows, options)
+    return csv_tables.read_table(rows, options)
 
 
 def _read_json(path: Path, data: bytes, options: ReadOptions) -> ResultFile:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, TypeAlias
 from analysis.hypotheses.policy_hypotheses import HYPOTHESES
 from analysis.judgement import untrusted_files
 from analysis.judgement.arm_text import describe_arm, policy_name
-from analysis.judgement.study_files import read_document, read_ledger
+from analysis.judgement.study_files import read_development_differences, read_document, read_ledger
 from analysis.judgement.untrusted_files import RecordError
 from analysis.rules import RULES, full_cache_gate, verdict_line
 from analysis.rules.sentences import uninformative_rows
@@ -133,7 +133,8 @@ def read_records(folder: Path) -> list[PolicyRecord]:
         _, lock = read_document(folder / "lock.json")
         judged = _read_judgement(folder)
         study = _read_study(folder, lock, judged)
-        return list(_policy_records(lock, study, judged, _development_differences(folder)))
+        development = read_development_differences(folder) if (folder / "selection.json").exists() else {}
+        return list(_policy_records(lock, study, judged, development))
 
 
 def select_compared(records: Iterable[PolicyRecord]) -> list[PolicyRecord]:
@@ -172,19 +173,6 @@ def _read_study(folder: Path, lock: Mapping[str, Any], judged: Mapping[str, Any]
     decides = judged["verdict"] in (CONFIRMED, REFUTED) and judged["label"] != UNINFORMATIVE
     decides = decides and ended is None and not parent
     return Study(folder.name, time[:10], title, verdict_text, decides, time, True, memory, parent)
-
-
-def _development_differences(folder: Path) -> dict[CellKey, float]:
-    """Return subject minus baseline on development problems for a sweep; empty without one."""
-    if not (folder / "selection.json").exists():
-        return {}
-    _, selection = read_document(folder / "selection.json")
-    chosen = selection["selected"]
-    return {
-        (cell["model"], cell["task"], cell["budget"]): float(cell["difference"])
-        for cell in chosen["cells"]
-        if cell["candidate"] == chosen["winner"]
-    }
 
 
 def _policy_records(

@@ -7,7 +7,7 @@ has a name here, and all of them are reported side by side.
 
 import json
 from collections import Counter
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
 from pathlib import Path
 from types import MappingProxyType
@@ -65,13 +65,13 @@ class LaneMemory(NamedTuple):
 
 
 class Ratio(NamedTuple):
-    """A ratio of sums over lanes: of `over` to `under`. full: whether `under` is measured on the lane of the
-    full cache with the same problem and seed.
+    """A ratio of sums over lanes, of two fields of `LaneMemory`. full: whether `under` is that of the full cache's lane
+    with the same problem and seed.
     """
 
     text: str
-    over: Callable[[LaneMemory], Any]
-    under: Callable[[LaneMemory], Any]
+    over: str
+    under: str
     full: bool = False
 
 
@@ -79,67 +79,48 @@ RATIOS: Mapping[str, Ratio] = MappingProxyType(
     {
         "prefill": Ratio(
             "slots at the end of the prefill by tokens of the prompt: 1 - compression_ratio of kvpress",
-            lambda lane: lane.prefill_end,
-            lambda lane: lane.prompt,
+            "prefill_end",
+            "prompt",
         ),
         "budget/prompt": Ratio(
-            "the budget by tokens of the prompt, whatever is held while decoding",
-            lambda lane: lane.budget,
-            lambda lane: lane.prompt,
+            "the budget by tokens of the prompt, whatever is held while decoding", "budget", "prompt"
         ),
         "budget/text": Ratio(
-            "the budget by tokens of prompt and answer, at the end of the answer",
-            lambda lane: lane.budget,
-            lambda lane: lane.unevicted,
+            "the budget by tokens of prompt and answer, at the end of the answer", "budget", "unevicted"
         ),
         "budget/answer": Ratio(
             "the budget by tokens of the full cache's answer: R-KV's, which leaves the prompt out",
-            lambda lane: lane.budget,
-            lambda lane: lane.generated,
+            "budget",
+            "generated",
             full=True,
         ),
         "mean": Ratio(
-            "mean slots over all moments by those of the same text with nothing evicted",
-            lambda lane: lane.mean,
-            lambda lane: lane.unevicted_mean,
+            "mean slots over all moments by those of the same text with nothing evicted", "mean", "unevicted_mean"
         ),
         "mean/full": Ratio(
             "mean slots by those of the full cache, each on its own answer: longer answers hold more",
-            lambda lane: lane.mean,
-            lambda lane: lane.mean,
+            "mean",
+            "mean",
             full=True,
         ),
-        "peak": Ratio(
-            "most slots at any moment by those of the same text with nothing evicted",
-            lambda lane: lane.peak,
-            lambda lane: lane.unevicted,
-        ),
+        "peak": Ratio("most slots at any moment by those of the same text with nothing evicted", "peak", "unevicted"),
         "peak/full": Ratio(
-            "most slots at any moment by the full cache's, each on its own answer",
-            lambda lane: lane.peak,
-            lambda lane: lane.peak,
-            full=True,
+            "most slots at any moment by the full cache's, each on its own answer", "peak", "peak", full=True
         ),
         "bytes/full": Ratio(
-            "mean bytes of keys and values by the full cache's, as allocated",
-            lambda lane: lane.mean_bytes,
-            lambda lane: lane.mean_bytes,
-            full=True,
+            "mean bytes of keys and values by the full cache's, as allocated", "mean_bytes", "mean_bytes", full=True
         ),
         "peak bytes/full": Ratio(
-            "most bytes of keys and values by the full cache's, as allocated",
-            lambda lane: lane.peak_bytes,
-            lambda lane: lane.peak_bytes,
-            full=True,
+            "most bytes of keys and values by the full cache's, as allocated", "peak_bytes", "peak_bytes", full=True
         ),
     }
 )
 # Memory of an arm relative to its registered budget.
 OF_BUDGET: Mapping[str, Ratio] = MappingProxyType(
     {
-        "prefill_end": Ratio("at the end of the prefill", lambda lane: lane.prefill_end, lambda lane: lane.budget),
-        "mean": Ratio("mean over all moments", lambda lane: lane.mean, lambda lane: lane.budget),
-        "peak": Ratio("most at any moment", lambda lane: lane.peak, lambda lane: lane.budget),
+        "prefill_end": Ratio("at the end of the prefill", "prefill_end", "budget"),
+        "mean": Ratio("mean over all moments", "mean", "budget"),
+        "peak": Ratio("most at any moment", "peak", "budget"),
     }
 )
 
@@ -290,8 +271,8 @@ def _arm_row(cell_key: CellKey, lanes: Lanes, full_lanes: Lanes) -> dict[str, An
 
 def _sum_ratio(ratio: Ratio, pairs: Sequence[tuple[LaneMemory, LaneMemory]]) -> Fraction | None:
     """Return the ratio of sums; None if a lane lacks a value, and without lanes."""
-    over = [ratio.over(lane) for lane, _ in pairs]
-    under = [ratio.under(reference) for _, reference in pairs]
+    over = [getattr(lane, ratio.over) for lane, _ in pairs]
+    under = [getattr(reference, ratio.under) for _, reference in pairs]
     if None in over or None in under or not sum(under):
         return None
     return Fraction(sum(over)) / Fraction(sum(under))

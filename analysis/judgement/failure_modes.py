@@ -12,17 +12,19 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from analysis import rules
-from analysis.judgement import contrasts, memory, transfer
+from analysis.judgement import contrasts, memory
 from analysis.judgement.contrasts import Pairing, problem_table
 from analysis.rules.rule import Contrast
 from analysis.rules.sentences import uninformative_rows
 from analysis.stats import memory_matching, power
 from analysis.stats.comparison import Comparison
+from analysis.stats.interval import DegenerateDifference
 from analysis.stats.methods import draws_and_seed
-from analysis.stats.resampled_units import Clusters, count_units
+from analysis.stats.paired_tests import student_t
+from analysis.stats.resampled_units import Clusters, count_units, resampling_units
 
 DETECTED, NOT_DETECTED, CANNOT_TELL = "seen", "not seen", "cannot tell"
 SUBSAMPLE_SIZE = 50  # problems
@@ -97,6 +99,16 @@ class Development(NamedTuple):
     budget: str
     development: float
     held_out: float
+
+
+class TransferRow(NamedTuple):
+    """One cell (task, budget, comparator ...) on both models."""
+
+    cell: str
+    primary: Comparison
+    transfer: Comparison
+    signs: str  # "agree", "oppose", or "open" if an interval reaches zero
+    apart: Comparison  # transfer minus primary, -2 to 2, paired by problem
 
 
 class EndingsRow(NamedTuple):
@@ -345,7 +357,7 @@ def proxies(lanes: pd.DataFrame, tolerance: float, development: Sequence[Develop
 
 
 def single_model(pairs: Sequence[Pairing]) -> Diagnosis:
-    """Detect contrasts whose sign differs on another model. Rows are those of `transfer.transfer_table`, with
+    """Detect contrasts whose sign differs on another model. Rows are those of `transfer_table`, with
     95 % t intervals, for every two models; problems of a task are paired across models.
     """
     models = list(dict.fromkeys(pair.model for pair in pairs))
@@ -365,7 +377,7 @@ def single_model(pairs: Sequence[Pairing]) -> Diagnosis:
         shared = [name for name in differences[0] if len(differences[0][name]) == len(differences[1][name]) > 1]
         lacking += len(differences[0]) - len(shared)
         if shared:
-            table = transfer.transfer_table(
+            table = transfer_table(
                 *({name: by_cell[name] for name in shared} for by_cell in differences), clusters=clusters
             )
             rows += [{"primary_model": first, "transfer_model": second, **row._asdict()} for row in table]
@@ -383,6 +395,48 @@ def single_model(pairs: Sequence[Pairing]) -> Diagnosis:
         f"{signs.count('open')} are open."
     )
     return Diagnosis(verdict, says, rows)
+
+
+def transfer_table(
+    primary: Mapping[str, ArrayLike],
+    transfer: Mapping[str, ArrayLike],
+    *,
+    level: float = 0.95,
+    clusters: Mapping[str, Clusters] | None = None,
+) -> list[TransferRow]:
+    """Return a row per cell, in the order of `primary`; t on problem means, not corrected for the number of cells.
+
+    primary, transfer: difference[problem, seed] of each cell on that model, on the same problems in the same
+        order; the number of seeds may differ. Problem means of the two models are paired, since the same
+        problems are hard for both. clusters: of the problems of each cell; None for no clusters.
+
+    Raises DegenerateDifference for cells that one model lacks, or that differ in their problems.
+    """
+    if not primary or primary.keys() != transfer.keys():
+        lacking = sorted(primary.keys() ^ transfer.keys())
+        raise DegenerateDifference(f"cells: {lacking} are on one model only; pass the same, at least one")
+    cell_clusters = clusters or {}
+    return [_transfer_row(cell, primary[cell], transfer[cell], cell_clusters.get(cell), level) for cell in primary]
+
+
+def _transfer_row(cell: str, primary: ArrayLike, transfer: ArrayLike, clusters: Clusters, level: float) -> TransferRow:
+    def compare(difference: ArrayLike) -> Comparison:
+        units = resampling_units(difference, clusters)
+        return units.rescale(student_t(units.values, level=level))
+
+    primary_result, transfer_result = compare(primary), compare(transfer)
+    means = [np.asarray(values, dtype=np.float64).mean(axis=1) for values in (primary, transfer)]
+    if len(means[0]) != len(means[1]):
+        raise DegenerateDifference(f"{cell}: {len(means[0])} and {len(means[1])} problems; pass the same ones")
+    half = compare((means[1] - means[0])[:, None] / 2)
+    change = Comparison(2 * half.mean, 2 * half.low, 2 * half.high, half.p)
+    return TransferRow(cell, primary_result, transfer_result, _compare_signs(primary_result, transfer_result), change)
+
+
+def _compare_signs(primary: Comparison, transfer: Comparison) -> str:
+    if primary.low <= 0 <= primary.high or transfer.low <= 0 <= transfer.high:
+        return "open"
+    return "agree" if (primary.low > 0) == (transfer.low > 0) else "oppose"
 
 
 def extraction_collapse(arms: Mapping[tuple[str, ...], pd.DataFrame]) -> Diagnosis:

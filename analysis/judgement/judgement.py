@@ -17,7 +17,6 @@ from analysis.judgement import (
     population,
     previously_opened,
     qualifiers,
-    resolution,
     statements,
     uneven_missingness,
 )
@@ -181,7 +180,7 @@ def _qualified_fields(study: Study, judgement: Mapping[str, Any], rule_verdict: 
     }
     if rule_verdict == REFUTED:
         fields["refuted_by"] = len(rules.RULES[decision["rule"]].refuting_rows(fields["contrasts"], decision))
-    if rule_verdict == INCONCLUSIVE and (text := resolution.describe_resolution(fields["contrasts"], study.lock)):
+    if rule_verdict == INCONCLUSIVE and (text := population.describe_resolution(fields["contrasts"], study.lock)):
         fields["resolution"] = text
     if decision["method"] == AS_PUBLISHED:
         fields["sound"] = _judge_soundly(study)

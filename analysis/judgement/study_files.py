@@ -376,6 +376,16 @@ def read_document(path: Path) -> tuple[str, dict[str, Any]]:
     return hashlib.sha256(data).hexdigest(), untrusted_files.parse_object(data, str(path))
 
 
+def read_development_differences(folder: Path) -> dict[tuple[str, str, str], float]:
+    """Return the winner of a sweep minus its baseline on development problems, by model, task and budget."""
+    selected = read_document(folder / "selection.json")[1]["selected"]
+    return {
+        (cell["model"], cell["task"], cell["budget"]): float(cell["difference"])
+        for cell in selected["cells"]
+        if cell["candidate"] == selected["winner"]
+    }
+
+
 def read_ledger(folder: Path) -> list[dict[str, Any]]:
     """Return the complete lines of FOLDER/ledger.jsonl, at least one."""
     path = folder / "ledger.jsonl"

@@ -56,6 +56,12 @@ class Sheet(NamedTuple):
         corner = left / self.width, (self.floor + bottom) / self.height
         return self.figure.add_axes((*corner, width / self.width, height / self.height))
 
+    def add_legend(self, handles: Sequence[Any], columns: int = 1) -> None:
+        """Draw a legend at the floor of the body."""
+        corner = MARGIN / self.width, self.floor / self.height
+        style: dict[str, Any] = {"loc": "lower left", "borderaxespad": 0, "frameon": False}
+        self.figure.legend(handles=handles, ncols=columns, bbox_to_anchor=corner, **style)
+
 
 def read_judged(folder: Path, witness: str = formatting.WITNESS) -> dict[str, Any]:
     """Return the judgement in FOLDER/verdict.json, with "witness" from `anchors.word` after verification.

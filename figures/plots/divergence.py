@@ -100,11 +100,5 @@ def divergence(judged: Mapping[str, Any], arms: Sequence[ArmDivergence]) -> Figu
             if not column:
                 title = f"{cell[0]} · {cell[1]} · budget {cell[2]}"
                 axes.set_title(title, loc="left", size=8.5, weight="bold")
-    sheet.figure.legend(
-        handles=[axes.plot([], [], markersize=5, label=name, **style[name])[0] for name in names],
-        loc="lower left",
-        bbox_to_anchor=(MARGIN / sheet.width, sheet.floor / sheet.height),
-        borderaxespad=0,
-        frameon=False,
-    )
+    sheet.add_legend([axes.plot([], [], markersize=5, label=name, **style[name])[0] for name in names])
     return sheet.figure

@@ -99,14 +99,7 @@ def levels(judged: Mapping[str, Any], cells: Sequence[Level]) -> Figure:
             axes.set_xlabel("level" if line == lines - 1 else "")
             axes.set_ylabel(axis_label(cell.accuracy for cell in cells) if column % across == 0 else "")
     handles = [axes.plot([], [], markersize=5, label=arm, **style[arm])[0] for arm in arms]
-    paper.figure.legend(
-        handles=handles,
-        ncols=columns,
-        loc="lower left",
-        bbox_to_anchor=(MARGIN / width, paper.floor / paper.height),
-        borderaxespad=0,
-        frameon=False,
-    )
+    paper.add_legend(handles, columns)
     return paper.figure
 
 

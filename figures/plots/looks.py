@@ -52,13 +52,7 @@ def looks(judged: Mapping[str, Any]) -> Figure:
     axes.set_xlabel("problems of each task")
     axes.set_ylabel("z")
     axes.spines[["right", "top"]].set_visible(False)
-    sheet.figure.legend(
-        loc="lower left",
-        bbox_to_anchor=(MARGIN / sheet.width, sheet.floor / sheet.height),
-        borderaxespad=0,
-        frameon=False,
-        handles=axes.get_lines()[: len(names)],
-    )
+    sheet.add_legend(axes.get_lines()[: len(names)])
     return sheet.figure
 
 

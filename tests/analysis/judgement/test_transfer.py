@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from analysis.judgement.transfer import transfer_table
+from analysis.judgement.failure_modes import transfer_table
 from analysis.stats.interval import DegenerateDifference
 from analysis.stats.paired_tests import student_t
 
