@@ -28,7 +28,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import stats
 
 from analysis.rules import RULES
 from analysis.rules.rule import Contrast
@@ -554,33 +553,6 @@ def _family_errors(rule: str, method: str, data: Data) -> str:
 
 def _format(count: int, studies: int) -> str:
     return f"{100 * count / studies:.1f} ({100 * clopper_pearson(count, studies)[1]:.1f})"
-
-
-# ----------------------------------------------------------------------------------- what a test can attain at most
-
-
-def attainable(problems: int, discordance: float, alpha: float, most: int = 8) -> float:
-    """Return the largest chance to reject, at this share of discordant problems, of any test of one seed that does
-    not randomise, that rejects both ways alike, for which more net wins of as many discordant problems are
-    never weaker evidence, and that rejects no more often than alpha at any share of discordant problems.
-
-    Every such test of up to `most` discordant problems is tried; what it does beyond counts as rejected here
-    and costs it nothing elsewhere, so that this is a bound from above.
-    """
-    differ = np.arange(1, most + 1)
-    options = []
-    for count in differ:
-        # reject from so many net wins on: the chance of that given `count` discordant problems
-        net = range(count % 2 or 2, count + 1, 2)
-        options.append([0.0] + [2 * float(stats.binom.sf((count + at) // 2 - 1, count, 0.5)) for at in net])
-    shares = np.concatenate([np.geomspace(0.001, 0.3, 60), np.linspace(0.3, 1, 71), [discordance]])
-    weights = stats.binom.pmf(differ[:, None], problems, shares)  # [count, share]
-    sizes = np.zeros((1, len(shares)))
-    for weight, chances in zip(weights, options, strict=True):
-        sizes = (sizes[:, None] + np.array(chances)[:, None] * weight).reshape(-1, len(shares))
-        sizes = sizes[(sizes <= alpha + 1e-12).all(axis=1)]
-    best = sizes[:, -1] + stats.binom.sf(most, problems, discordance)
-    return float(min(alpha, best.max()))
 
 
 def main(argv: Sequence[str] | None = None) -> int:

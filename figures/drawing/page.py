@@ -56,6 +56,10 @@ class Sheet(NamedTuple):
         corner = left / self.width, (self.floor + bottom) / self.height
         return self.figure.add_axes((*corner, width / self.width, height / self.height))
 
+    def add_text(self, left: float, up: float, text: str, **style: Any) -> None:
+        """Draw a text in the body; `up` counts from its floor."""
+        self.figure.text(left / self.width, (self.floor + up) / self.height, text, **style)
+
     def add_legend(self, handles: Sequence[Any], columns: int = 1) -> None:
         """Draw a legend at the floor of the body."""
         corner = MARGIN / self.width, self.floor / self.height

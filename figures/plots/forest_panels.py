@@ -11,7 +11,7 @@ from figures.drawing import formatting
 from figures.drawing.contrasts import INTERVAL, axis_limits, cell_texts, draw_marks, set_ticks
 from figures.drawing.page import BAND, INK, MARGIN, PALE, WIDEST, text_width
 from figures.drawing.table_rows import strip_axes
-from figures.plots.forest_parts import MINUS, Part, draw_margin, list_contrasts, new_forest_sheet
+from figures.plots.forest_parts import Part, draw_margin, list_contrasts, new_forest_sheet, pair_label
 
 LONG = 24  # contrasts of a part, beyond which one line for each does not fit on a page
 ROW = 0.2  # inches
@@ -66,8 +66,7 @@ def draw_panels(judged: Mapping[str, Any], parts: Sequence[Part]) -> Figure:
     for block in blocks:
         if block.part.name != current_name:
             current_name = block.part.name
-            up = (sheet.floor + top - 0.2) / sheet.height
-            sheet.figure.text(MARGIN / width, up, current_name, size=9.5, **dict[str, Any](block.part.style))
+            sheet.add_text(MARGIN, top - 0.2, current_name, size=9.5, **block.part.style)
             top -= NAME
         top -= HEAD + ROW * len(block.rows)
         for number, column in enumerate(block.columns):
@@ -80,7 +79,7 @@ def draw_panels(judged: Mapping[str, Any], parts: Sequence[Part]) -> Figure:
             _draw_column(axes, layout, block, column)
         top -= TICKS + APART
     caption = "accuracy difference, percentage points: right of 0 the first arm is better, left of it the second"
-    sheet.figure.text(MARGIN / width, (sheet.floor + 0.12) / sheet.height, caption, color=INK)
+    sheet.add_text(MARGIN, 0.12, caption, color=INK)
     return sheet.figure
 
 
@@ -103,7 +102,7 @@ def _list_blocks(parts: Sequence[Part]) -> list[Block]:
 
 
 def _pair_label(contrast: Mapping[str, Any]) -> str:
-    return f"{contrast['subject']} {MINUS} {contrast['against']}" + ("" if contrast["tested"] else " (auxiliary)")
+    return pair_label(contrast) + ("" if contrast["tested"] else " (auxiliary)")
 
 
 def _budget_label(contrast: Mapping[str, Any]) -> str:

@@ -92,17 +92,17 @@ def part_rows(part: Part) -> list[TableRow]:
     rows = []
     for tested, suffix in ((True, ""), (False, " (auxiliary, no correction)")):
         group = [contrast for contrast in part.contrasts if contrast["tested"] == tested]
-        if len(set(map(_pair_label, group))) < len(set(map(_setting_label, group))):
-            heading, label = _pair_label, _setting_label
+        if len(set(map(pair_label, group))) < len(set(map(_setting_label, group))):
+            heading, label = pair_label, _setting_label
         else:
-            heading, label = _setting_label, _pair_label
+            heading, label = _setting_label, pair_label
         for head in dict.fromkeys(map(heading, group)):
             rows.append(TableRow(head + suffix, None))
             rows += [TableRow(label(contrast), contrast) for contrast in group if heading(contrast) == head]
     return rows
 
 
-def _pair_label(contrast: Mapping[str, Any]) -> str:
+def pair_label(contrast: Mapping[str, Any]) -> str:
     return f"{contrast['subject']} {MINUS} {contrast['against']}"
 
 

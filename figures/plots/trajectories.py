@@ -5,7 +5,8 @@ KV Retention", figure 2, which is a schema; these are measurements). The plot sh
 a strip for each arm: in one panel, arms that evict at the same steps would cover one another.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -128,7 +129,7 @@ def _draw_block(
     label, plot = width
     start = left + label + TICKS
     longest = max(len(over.mean) for _, over in block.strips)
-    text = _PageText(paper)
+    text = partial(paper.add_text, va="center", color=INK)
     text(left, top - 0.16, block.name, weight="bold")
     edges = dict(zip(NUMBERS, start + plot + np.cumsum(list(NUMBERS.values())), strict=True))
     for head, right in edges.items():
@@ -157,17 +158,6 @@ def _draw_block(
         _draw_numbers(text, edges, trace, y, PALE)
 
 
-class _PageText:
-    """Draws text on a page, at inches above its floor."""
-
-    def __init__(self, paper: page.Sheet) -> None:
-        self.paper = paper
-
-    def __call__(self, x: float, y: float, text: str, **how: Any) -> None:
-        style = {"va": "center", "color": INK} | how
-        self.paper.figure.text(x / self.paper.width, (self.paper.floor + y) / self.paper.height, text, **style)
-
-
 def _draw_strip(axes: Any, trace: Trace, over: MomentStatistics) -> None:
     name = "/".join(trace[:4])
     starts = _block_starts(len(over.mean))
@@ -194,7 +184,7 @@ def _block_means(values: NDArray[np.float64], starts: NDArray[np.int64]) -> NDAr
     return means
 
 
-def _draw_numbers(text: _PageText, edges: Mapping[str, float], trace: Trace, y: float, ink: str) -> None:
+def _draw_numbers(text: Callable[..., None], edges: Mapping[str, float], trace: Trace, y: float, ink: str) -> None:
     """Draw the memory of an arm, and the bytes of its policy's state."""
     tokens = trace.state / trace.token
     cells = (f"{trace.slots.mean[0]:.1f}", f"{trace.overall:.1f}", _format_bytes(trace.state), f"{tokens:.1f}")

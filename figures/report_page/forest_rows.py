@@ -12,7 +12,7 @@ from markupsafe import Markup
 
 from analysis.rules import judged_numbers
 from figures.drawing import formatting
-from figures.drawing.contrasts import axis_limits, is_significant, rule_margins
+from figures.drawing.contrasts import axis_limits, cell_texts, is_significant, rule_margins
 from figures.drawing.table_rows import cell_of
 from figures.report_page.discordant_answers import DiscordantAnswer
 from figures.report_page.rendering import render
@@ -66,14 +66,7 @@ def _row_values(
     """Return what a row shows: printed numbers, the lines and marks of its plot, and the answers behind it."""
     if contrast["difference"] is None:
         return {"label": label, "cells": None}
-    cells = {
-        "delta": judged_numbers.format_points(contrast["difference"]),
-        "interval": judged_numbers.format_decisive_interval(contrast),
-        "p": judged_numbers.format_p(judged_numbers.decisive_p(contrast)),
-        "size": formatting.format_size(contrast),
-        "cache": formatting.cache_ratio(contrast),
-        "says": _format_outcome(contrast),
-    }
+    cells = dict(zip(HEADS, [*cell_texts(contrast).values(), _format_outcome(contrast)], strict=True))
     lines, marks = _plot_lines(contrast, ends)
     return {
         "label": label,
