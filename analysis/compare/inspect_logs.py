@@ -91,14 +91,12 @@ def _to_answer(task: str, where: str, sample: Mapping[str, Any], metric: str, op
         cluster = read_cluster(_require_mapping(sample.get("metadata"), "metadata", where), options.cluster, where)
     value = _sample_scores(sample, where).get(metric)
     return ScoredAnswer(
-        arm="",
         task=task,
         id=str(sample["id"]),
         seed=str(sample["epoch"]),
         score=math.nan if value is None else _score_value(value, metric, where),
         cluster=cluster,
         question=((KIND, digest_json(_without_ids(sample.get("input")), *question_fields)),),
-        prompt=None,
         where=where,
         measure=((f"metric of an {KIND}", metric),),
     )

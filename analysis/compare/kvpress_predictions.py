@@ -91,10 +91,8 @@ def read_predictions(
         task, answer = row.get("task", ""), row["answer"]
         answers.append(
             ScoredAnswer(
-                arm="",
                 task=task,
                 id=str(number),
-                seed="0",
                 score=SCORERS[dataset](row[PREDICTED], row, where),
                 cluster=None if options.cluster is None else read_cluster(row, options.cluster, where),
                 question=((KIND, digest_json(task, answer)),),

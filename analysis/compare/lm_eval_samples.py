@@ -94,10 +94,8 @@ def _to_answer(path: Path, where: str, record: Mapping[str, Any], value: float, 
         doc = record.get("doc")
         cluster = read_cluster(doc if isinstance(doc, Mapping) else record, options.cluster, where)
     return ScoredAnswer(
-        arm="",
         task=task_of(path),
         id=str(number),
-        seed="0",
         score=value,
         cluster=cluster,
         question=tuple((f"{KIND}: {name}", digest_json(record[name])) for name in QUESTION_FIELDS if name in record),

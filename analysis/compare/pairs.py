@@ -151,18 +151,18 @@ def _pair_two(
         shared = [problem for problem in shared if frozenset(subject_rows[problem]) == most]
         notes.append(f"{message}; the {len(shared)} with the most are compared")
     row_pairs = [(subject_rows[problem], comparator_rows[problem]) for problem in shared]
-    notes += [f"{task}: {note}" if task else note for note in _check_questions(names, row_pairs, prompts)]
+    task_notes = _check_questions(names, row_pairs, prompts)
     order = sorted(subject_rows[shared[0]], key=_seed_key)
     values = [
         np.array([[rows[seed].score for seed in order] for rows in side]) for side in zip(*row_pairs, strict=True)
     ]
     if np.array_equal(values[0], values[1]):
-        identical = f"{names[0]} and {names[1]} have the same score everywhere; so have two files of one run"
-        notes.append(f"{task}: {identical}" if task else identical)
+        task_notes.append(f"{names[0]} and {names[1]} have the same score everywhere; so have two files of one run")
     total = len(subject_rows.keys() | comparator_rows.keys())
     low, high = bound_difference(*tables)
     if total > len(shared):
-        notes += _weigh_missing(task, names, tables, (low, high), total - len(shared))
+        task_notes += _weigh_missing(names, tables, (low, high), total - len(shared))
+    notes += [f"{task}: {note}" if task else note for note in task_notes]
     return Pair(
         task=task,
         subject=names[0],
@@ -197,13 +197,12 @@ def _score_range(row: ScoredAnswer | None) -> tuple[float, float]:
 
 
 def _weigh_missing(
-    task: str, names: tuple[str, str], tables: tuple[Table, Table], bounds: tuple[float, float], left_out: int
+    names: tuple[str, str], tables: tuple[Table, Table], bounds: tuple[float, float], left_out: int
 ) -> list[str]:
     """Describe what the problems that are left out may say, and whether they differ from the others."""
-    scope = f"{task}: " if task else ""
     low, high = (f"{100 * end:+.1f}" for end in bounds)
     notes = [
-        f"{scope}{left_out} problems of {names[0]} or {names[1]} are left out: over all of them the difference is "
+        f"{left_out} problems of {names[0]} or {names[1]} are left out: over all of them the difference is "
         f"between {low} and {high} points, whatever is missing"
     ]
     for lacking, other, table, other_table in ((*names, *tables), (*names[::-1], *tables[::-1])):
@@ -215,7 +214,7 @@ def _weigh_missing(
                 (complete if is_complete else incomplete).append(float(np.mean(scores)))
         if incomplete and complete and rank_sum_p(incomplete, complete) < WARNED:
             notes.append(
-                f"{scope}WARNING: what {lacking} lacks is not missing by chance: there {other} scores "
+                f"WARNING: what {lacking} lacks is not missing by chance: there {other} scores "
                 f"{100 * np.mean(incomplete):.1f} %, and {100 * np.mean(complete):.1f} % on the others"
             )
     return notes

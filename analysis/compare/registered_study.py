@@ -40,7 +40,7 @@ def study_rows(folder: Path) -> ResultFile:
             score = math.nan if correct is None else float(correct)
             where = f"{folder}: {arm} {problem}"
             question = ((KIND, f"{task} {problem}{unit}"),)
-            answers.append(ScoredAnswer(arm, task_name, problem, str(seed), score, label, question, None, where))
+            answers.append(ScoredAnswer(task_name, problem, score, question, where, arm, str(seed), label))
     notes = [f"{folder}: its own verdict is the registered one; this is another look at the same lanes"]
     notes += [f"{folder}: scores are not of answers: arms are compared{unit}"] if unit else []
     notes += [f"{folder}: {left_out} lanes of excluded problems are left out"] if left_out else []

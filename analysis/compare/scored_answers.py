@@ -26,15 +26,15 @@ class ScoredAnswer(NamedTuple):
     measure: what the score measures, by kind, as far as the file says; two arms are compared only under one.
     """
 
-    arm: str
     task: str
     id: str
-    seed: str
     score: float
-    cluster: str | None
     question: tuple[tuple[str, str], ...]
-    prompt: tuple[str, str] | None
     where: str
+    arm: str = ""
+    seed: str = "0"
+    cluster: str | None = None
+    prompt: tuple[str, str] | None = None
     measure: tuple[tuple[str, str], ...] = ()
 
 

@@ -6,13 +6,7 @@ from types import MappingProxyType
 from typing import Any
 
 from analysis import rules
-from analysis.judgement import (
-    arm_text,
-    memory_statements,
-    policy_namesakes,
-    previously_opened,
-    same_retained_slots,
-)
+from analysis.judgement import arm_text, memory_statements, policy_namesakes, previously_opened, same_retained_slots
 from analysis.judgement.judging_rules import read_judging
 from analysis.judgement.qualifiers import REPRODUCTION
 from analysis.judgement.study_files import NOT_RUN

@@ -109,14 +109,12 @@ def test_what_is_not_here_has_the_name_of_nothing_that_is():
 
 
 def test_a_row_says_which_studies_that_ship_have_its_policies():
-    """Read from the protocols, of which the page is not made."""
+    """Of those that were judged, read from the protocols, of which the page is not made."""
     arms = {}
-    for lock in (ROOT / "registrations").glob("*/lock.json"):
-        if '"event":"withdraw"' in (lock.parent / "ledger.jsonl").read_text():
-            continue
-        protocol = tomllib.loads((lock.parent / "protocol.toml").read_text())
+    for verdict in (ROOT / "registrations").glob("*/verdict.json"):
+        protocol = tomllib.loads((verdict.parent / "protocol.toml").read_text())
         pairs = [(arm.get("policy"), arm.get("set", {}).get("state")) for arm in protocol["arms"].values()]
-        arms[lock.parent.name] = {name for policy, state in pairs for name in (policy, state, (policy, state))}
+        arms[verdict.parent.name] = {name for policy, state in pairs for name in (policy, state, (policy, state))}
     for system, _, here, where in ROWS:
         policies = {name for name in named(here) if name in CATALOGUE or name in STATES}
         if pair := re.search(r"`([^`]+)` with the state `([^`]+)`", here):  # it is an arm that has both
