@@ -17,7 +17,7 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
-from analysis.judgement import arm_text, eviction_counts
+from analysis.judgement import arm_text, eviction_counts, untrusted_files
 from analysis.judgement.outside_runs import refuse_outside
 from analysis.judgement.study_files import read_development, read_study
 from protocol.formats import text_tables
@@ -35,7 +35,7 @@ def read_evictions(folder: Path) -> dict[str, Any]:
     study = read_study(folder) if is_judged else read_development(folder)
     refuse_outside(folder, study.lock)
     content = study.lock["protocol"]["content"]
-    recorded = eviction_counts.read_bodies(folder / ("records" if is_judged else "probe"))
+    recorded = untrusted_files.read_bodies(folder / ("records" if is_judged else "probe"))
     rows = eviction_counts.count_arms(recorded, content)
     return {
         "name": study.lock["name"],

@@ -5,15 +5,12 @@ without eviction follows from the tokens that were fed. Papers use different def
 has a name here, and all of them are reported side by side.
 """
 
-import json
 from collections import Counter
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from fractions import Fraction
-from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple, TypeAlias
 
-from analysis.judgement import untrusted_files
 from analysis.judgement.arm_text import press_arms
 from protocol.formats import runners
 from protocol.formats.record_fields import count_evictions
@@ -123,13 +120,6 @@ OF_BUDGET: Mapping[str, Ratio] = MappingProxyType(
         "peak": Ratio("most at any moment", "peak", "budget"),
     }
 )
-
-
-def read_bodies(records: Path) -> Iterator[dict[str, Any]]:
-    """Yield the bodies of the records in a folder, by shard and line."""
-    for _, _, line in untrusted_files.read_shards(records):
-        if line.endswith(b"\n"):
-            yield json.loads(line)["body"]
 
 
 def count_arms(recorded: Iterable[Mapping[str, Any]], content: Mapping[str, Any]) -> list[dict[str, Any]]:

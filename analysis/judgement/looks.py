@@ -28,10 +28,8 @@ def list_deciding(looks: tuple[int, ...]) -> list[int]:
     return [look for look in looks if look >= MIN_CONFIRMATORY or looks[-1] < MIN_CONFIRMATORY]
 
 
-def read_look(lock: Mapping[str, Any]) -> Look | None:
-    """Return the look at which a study is judged; None for one that is judged once."""
-    if FIELD not in lock:
-        return None
+def read_look(lock: Mapping[str, Any]) -> Look:
+    """Return the look at which a study with looks is judged."""
     looks, decision = read_looks(lock), lock["protocol"]["content"]["decision"]
     present = looks[lock[FIELD] - 1]
     counted = [*(look for look in list_deciding(looks) if look < present), present]

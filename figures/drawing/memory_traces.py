@@ -1,7 +1,7 @@
 """The cache sizes of a study's lanes while they decoded, from the side files of its records."""
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -61,7 +61,9 @@ def read_traces(folder: Path, lock: Mapping[str, Any]) -> list[Trace]:
     for model, task, budget, arm, _ in lock["grid"]:
         lanes[model, task, budget, arm] = []
     token: dict[str, float] = {}
-    for body in _bodies(records):
+    for body in untrusted_files.read_bodies(records):
+        if body["phase"] != "confirm" or not body["trajectory"]:
+            continue
         model, task, budget, arm = (body["cell"][name] for name in ("model", "task", "budget", "arm"))
         events = any(step > 0 for step, *_ in body["cache"]["events"])
         lane = _Lane(body["trajectory"], body["slots"], body["cache"]["state_bytes"], events)
@@ -154,11 +156,3 @@ def _pack(side: Mapping[str, Any]) -> tuple[NDArray[np.unsignedinteger[Any]], in
     """Return slots at each moment, over all heads, and the number of heads."""
     slots = np.array(side["held"], dtype=np.uint64)
     return slots.astype(np.min_scalar_type(slots.max())), side["heads"]
-
-
-def _bodies(records: Path) -> Iterator[Any]:
-    """Yield the confirm records that cite a side file."""
-    for _, _, line in untrusted_files.read_shards(records):
-        body = json.loads(line)["body"]
-        if body["phase"] == "confirm" and body["trajectory"]:
-            yield body

@@ -1,6 +1,5 @@
 """Plot of divergence from the full cache along its text: a row for each model, task and budget, a line for each arm."""
 
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -39,8 +38,7 @@ def read_divergences(folder: Path, lock: Mapping[str, Any]) -> list[ArmDivergenc
     if "outcome" not in lock["protocol"]["content"]:
         return []
     lanes: dict[tuple[str, ...], list[NDArray[np.float64]]] = {tuple(cell[:4]): [] for cell in lock["grid"]}
-    for _, _, line in untrusted_files.read_shards(Path(folder) / "records"):
-        body = json.loads(line)["body"]
+    for body in untrusted_files.read_bodies(Path(folder) / "records"):
         if body["phase"] == "confirm" and (divergence := body.get("divergence")):
             cell = tuple(body["cell"][name] for name in ("model", "task", "budget", "arm"))
             differs = [digit == "0" for digit in divergence["agrees"]]

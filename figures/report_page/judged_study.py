@@ -119,14 +119,12 @@ class _Texts(Mapping[Lane, Text]):
     def bodies(self) -> Iterator[dict[str, Any]]:
         """Yield the bodies of the records and store their texts."""
         interned = dict[str, str]()
-        for _, _, line in untrusted_files.read_shards(self._records):
-            if line.endswith(b"\n"):
-                body = json.loads(line)["body"]
-                lane = _lane_key(body)
-                lane_key = (*(interned.setdefault(text, text) for text in lane[:4]), lane[4])
-                self._offsets[*lane_key, interned.setdefault(lane[5], lane[5])] = self._file.tell()  # type: ignore[index]
-                self._file.write(json.dumps([body["text"] or "", body["answer"]]).encode() + b"\n")
-                yield body
+        for body in untrusted_files.read_bodies(self._records):
+            lane = _lane_key(body)
+            lane_key = (*(interned.setdefault(text, text) for text in lane[:4]), lane[4])
+            self._offsets[*lane_key, interned.setdefault(lane[5], lane[5])] = self._file.tell()  # type: ignore[index]
+            self._file.write(json.dumps([body["text"] or "", body["answer"]]).encode() + b"\n")
+            yield body
 
     def __getitem__(self, lane: Lane) -> Text:
         self._file.seek(self._offsets[lane])
@@ -158,12 +156,10 @@ def _count_repeats(folder: Path) -> RepeatedLanes | None:
         counts = read_document(folder / "selection.json")[1]["selected"]["again"]
         return RepeatedLanes(counts["differ"], counts["lanes"])
     grades: dict[tuple[str, ...], Any] = {}
-    for _, _, line in untrusted_files.read_shards(folder / "probe"):
-        if line.endswith(b"\n"):
-            body = json.loads(line)["body"]
-            cell = body["cell"]
-            cell_key = (cell["model"], cell["task"], cell["budget"], str(cell["seed"]), body["problem"])
-            grades[*cell_key, cell["arm"]] = body["grade"], body.get("score")
+    for body in untrusted_files.read_bodies(folder / "probe"):
+        cell = body["cell"]
+        cell_key = (cell["model"], cell["task"], cell["budget"], str(cell["seed"]), body["problem"])
+        grades[*cell_key, cell["arm"]] = body["grade"], body.get("score")
     pairs = [
         (grades[*lane, arm.removesuffix(RERUN_SUFFIX)], grade)
         for (*lane, arm), grade in grades.items()

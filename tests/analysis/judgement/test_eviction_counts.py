@@ -11,7 +11,7 @@ import study
 
 from analysis import evicted as command
 from analysis import judge
-from analysis.judgement import arm_text, eviction_counts
+from analysis.judgement import arm_text, eviction_counts, untrusted_files
 from protocol.formats import record_fields
 
 SHIPPED = sorted((Path(__file__).resolve().parents[3] / "registrations").glob("*/verdict.json"))
@@ -264,7 +264,7 @@ def test_events_of_another_shape_are_refused_by_their_line(tmp_path, events):
 def test_a_lane_that_never_evicted_has_the_text_of_the_full_cache(folder):
     """But for an arm that stores other numbers, and one that asks another question."""
     lanes = {}
-    for body in eviction_counts.read_bodies(folder / "records"):
+    for body in untrusted_files.read_bodies(folder / "records"):
         differs = body["cell"]["arm"] in ("subspace", "state_ask")
         if body["state"] == "ok" and not differs and not record_fields.count_evictions(body["cache"]["events"]):
             cell = body["cell"]
