@@ -48,7 +48,7 @@ class AmendResult(NamedTuple):
 
 def main(argv: list[str] | None = None, *, is_typed: bool = False) -> int:
     """is_typed: see `protocol.register`."""
-    parser = command.make_parser("protocol.amend", __doc__)
+    parser = command.make_parser("amend", __doc__)
     parser.add_argument("old", type=Path, help="the registration to amend, e.g. registrations/001-mine")
     parser.add_argument("new", type=Path, help="a folder beside it")
     parser.add_argument("--reason", required=True, help="why, in one sentence")

@@ -88,7 +88,7 @@ def select_documents(study: Registration, names: Iterable[str]) -> list[str]:
 
 
 def _make_parser() -> argparse.ArgumentParser:
-    parser = command.make_parser("protocol.anchor", __doc__)
+    parser = command.make_parser("anchor", __doc__)
     command.add_folder(parser)
     parser.add_argument("documents", nargs="*", metavar="document", help="lock, claim, seal or verdict")
     parser.add_argument(

@@ -97,7 +97,7 @@ class Options(command.Trust):
 
 
 def main(argv: list[str] | None = None) -> int:
-    parser = command.make_parser("protocol.audit", __doc__, TERMS)
+    parser = command.make_parser("audit", __doc__, TERMS)
     command.add_folder(parser)
     parser.add_argument("--details", action="store_true", help="one line for each item")
     parser.add_argument(

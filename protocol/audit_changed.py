@@ -43,7 +43,7 @@ class AuditedFolder(NamedTuple):
 
 
 def main(argv: list[str] | None = None) -> int:
-    parser = command.make_parser("protocol.audit_changed", __doc__)
+    parser = command.make_parser("audit-changed", __doc__)
     parser.add_argument("names", type=Path, nargs="*", metavar="FILE", help="a changed file")
     parser.add_argument("--since", metavar="COMMIT", help="what HEAD changed since it left this commit")
     parser.add_argument("--summary", type=Path, metavar="FILE", help="append the result as Markdown")

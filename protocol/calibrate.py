@@ -48,7 +48,7 @@ class Options(argparse.Namespace):
 
 
 def main(argv: list[str] | None = None) -> int:
-    parser = command.make_parser("protocol.calibrate", __doc__)
+    parser = command.make_parser("calibrate", __doc__)
     parser.add_argument("model", help="a source, e.g. chain-llama")
     parser.add_argument("name", choices=calibration_paths.NAMES, help="the name that policies ask for")
     source = parser.add_mutually_exclusive_group(required=True)

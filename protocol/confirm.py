@@ -69,7 +69,7 @@ class Judgement(NamedTuple):
 
 
 def main(argv: list[str] | None = None, *, enter: bool = False) -> int:
-    parser = command.make_parser("protocol.confirm", __doc__)
+    parser = command.make_parser("confirm", __doc__)
     command.add_folder(parser)
     parser.add_argument("--value", type=Path, metavar="FILE", help="the late value that the protocol registers")
     parser.add_argument("--outputs", type=Path, metavar="FOLDER", help="what another harness wrote, with [runner]")

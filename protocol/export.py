@@ -83,7 +83,7 @@ def _refuse_unsupported(study: Registration) -> None:
 
 
 def main(argv: list[str] | None = None) -> int:
-    parser = command.make_parser("protocol.export", __doc__)
+    parser = command.make_parser("export", __doc__)
     command.add_folder(parser)
     parser.add_argument("--format", required=True, choices=FORMATS, help="what to write")
     parser.add_argument("--to", type=Path, metavar="FILE", help="write it there instead of printing it")

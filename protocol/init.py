@@ -60,7 +60,7 @@ class Options(command.Options):
 
 
 def main(argv: list[str] | None = None) -> int:
-    parser = command.make_parser("protocol.init", __doc__)
+    parser = command.make_parser("init", __doc__)
     parser.add_argument("folder", type=Path, nargs="?", help="a new one (default: registrations/NNN-mine)")
     parser.add_argument(
         "--like", default=DEFAULT, metavar="NAME", help=f"{', '.join(TEMPLATES)} (default: %(default)s)"

@@ -40,7 +40,7 @@ class Options(command.Options, ExecutorOptions):
 
 
 def main(argv: list[str] | None = None, *, enter: bool = False) -> int:
-    parser = command.make_parser("protocol.probe", __doc__)
+    parser = command.make_parser("probe", __doc__)
     command.add_folder(parser)
     add_options(parser)
     return command.run(parser, argv, Options(), partial(act, enter=enter), resumes=True)

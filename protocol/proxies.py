@@ -36,7 +36,7 @@ class Options(command.Options):
 
 
 def main(argv: list[str] | None = None) -> int:
-    parser = command.make_parser("protocol.proxies", __doc__)
+    parser = command.make_parser("proxies", __doc__)
     command.add_folder(parser)
     parser.add_argument("--limit", type=int, default=20, metavar="N", help="development problems a task (default: 20)")
     args = parser.parse_args(argv, namespace=Options())

@@ -29,7 +29,7 @@ from protocol.formats.progress_display import phase
 from protocol.formats.refusals import BadInput
 from protocol.formats.registry import load_attribute
 from protocol.formats.runners import find_runner
-from protocol.lock import bundle, closure, git_attributes, installed_files, lock, signing, version_1
+from protocol.lock import bundle, closure, git_attributes, installed_files, installed_versions, lock, signing, version_1
 from protocol.lock.derive import derive_lock
 from protocol.lock.lock import Lock
 from protocol.lock.previously_opened import find_previously_opened
@@ -70,7 +70,7 @@ class Options(command.Options):
 
 def main(argv: list[str] | None = None, *, is_typed: bool = False) -> int:
     """is_typed: run from a shell; then refuse import paths that `confirm` would refuse."""
-    parser = command.make_parser("protocol.register", __doc__, TERMS)
+    parser = command.make_parser("register", __doc__, TERMS)
     command.add_folder(parser)
     parser.add_argument("--sign", type=Path, metavar="KEY", help="private ssh key to sign the lock with")
     return command.run(parser, argv, Options(), partial(act, is_typed=is_typed))
@@ -202,7 +202,7 @@ def register(
         "kind": "kv-prereg lock",
         "version": lock.VERSION,
         "name": registration.name,
-        "release": installed_files.release(),
+        "release": installed_versions.release(),
         "parent": reference,
         "amends": None,
         "signer": signer,
@@ -215,7 +215,7 @@ def register(
             observed = {
                 **moment,
                 **_observe_tree(planned, frozen_items, reproduced),
-                "environment": closure.environment(),
+                "environment": installed_files.environment(),
             }
             content = load_attribute(runner.derive)(planned, data, frozen_items, observed)
     if cites := reproduced[CITES] if reproduced and CITES in reproduced else citations.cite(cited, content):

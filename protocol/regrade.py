@@ -58,7 +58,7 @@ class Options(command.Options):
 
 
 def main(argv: list[str] | None = None) -> int:
-    parser = command.make_parser("protocol.regrade", __doc__)
+    parser = command.make_parser("regrade", __doc__)
     command.add_folder(parser)
     parser.add_argument("--probe", action="store_true", help="the records of the development problems")
     command.add_identity(parser)

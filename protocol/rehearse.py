@@ -68,7 +68,7 @@ class Options(command.Options):
 
 def main(argv: list[str] | None = None, *, is_typed: bool = False) -> int:
     """is_typed: run from a shell; then refuse import paths that registering would refuse."""
-    parser = command.make_parser("protocol.rehearse", __doc__)
+    parser = command.make_parser("rehearse", __doc__)
     command.add_folder(parser)
     parser.add_argument(
         "--stand-in", action="append", default=[], metavar="MODEL=STAND-IN", help="load STAND-IN for MODEL"

@@ -59,7 +59,7 @@ class Options(command.Options, ExecutorOptions):
 
 
 def main(argv: list[str] | None = None, *, enter: bool = False) -> int:
-    parser = command.make_parser("protocol.replicate", __doc__)
+    parser = command.make_parser("replicate", __doc__)
     command.add_folder(parser)
     parser.add_argument("--fresh", action="store_true", help="with generated problems and seeds drawn anew")
     parser.add_argument(

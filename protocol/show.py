@@ -50,7 +50,7 @@ class Options(command.Options):
 
 
 def main(argv: list[str] | None = None) -> int:
-    parser = command.make_parser("protocol.show", __doc__)
+    parser = command.make_parser("show", __doc__)
     command.add_folder(parser)
     parser.add_argument("--problem", metavar="ID", help="the problem; without it, which ones to look at")
     for name, what in (("model", "model"), ("task", "task"), ("budget", "budget"), ("arm", "arm")):

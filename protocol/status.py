@@ -34,7 +34,7 @@ from protocol.formats.progress_display import format_duration, phase
 from protocol.formats.refusals import BadInput, Tampered
 from protocol.formats.terminal import line_width, wrap_text
 from protocol.formats.vocabulary import VERDICT_WORDS
-from protocol.lock import closure, lock
+from protocol.lock import closure, installed_files, lock
 from protocol.run import run_status
 from protocol.run.run_status import RunStatus
 from protocol.workspace import drift
@@ -91,7 +91,7 @@ class Index(NamedTuple):
 
 
 def main(argv: list[str] | None = None) -> int:
-    parser = command.make_parser("protocol.status", __doc__, TERMS)
+    parser = command.make_parser("status", __doc__, TERMS)
     parser.add_argument("folder", type=command.read_folder, nargs="?", default=Path("registrations"))
     return command.run(parser, argv, command.Options(), act)
 
@@ -216,7 +216,7 @@ def read_index(folder: Path) -> Index:
 def installed_environment() -> dict[str, Any]:
     """Hash what is installed. Takes seconds, and is called only if a study is still to run."""
     with phase("hashing what is installed"):
-        return closure.environment()
+        return installed_files.environment()
 
 
 def find_registrations(folder: Path) -> list[Registration]:

@@ -18,7 +18,7 @@ from protocol.evidence.registration import Registration
 
 
 def main(argv: list[str] | None = None) -> int:
-    parser = command.make_parser("protocol.withdraw", __doc__)
+    parser = command.make_parser("withdraw", __doc__)
     command.add_folder(parser)
     parser.add_argument("--reason", required=True, help="why, in one sentence")
     args = parser.parse_args(argv)

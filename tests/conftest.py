@@ -306,8 +306,8 @@ def contained():
 @pytest.fixture(scope="module")
 def same_environment():
     """What is installed stays as it is while these tests run; hashing all of it takes seconds each time."""
-    from protocol.lock import closure
+    from protocol.lock import installed_files
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(closure, "environment", studies.surroundings)
+        patch.setattr(installed_files, "environment", studies.surroundings)
         yield

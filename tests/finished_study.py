@@ -6,7 +6,7 @@ from pathlib import Path
 from protocol.evidence import claim, ledger, records, seal, verdict
 from protocol.evidence.held_out_guard import HeldOutGuard
 from protocol.evidence.registration import Registration
-from protocol.lock import bundle, closure, installed_files, lock
+from protocol.lock import bundle, closure, installed_versions, lock
 from protocol.lock.lock import Lock
 
 SHARES = {"low": "0.000000", "share": "0.010000", "high": "0.020000"}
@@ -87,7 +87,7 @@ def lock_content(name: str = "study", written: dict | None = None, **own) -> dic
         "kind": "kv-prereg lock",
         "version": 2,
         "name": name,
-        "release": installed_files.release(),
+        "release": installed_versions.release(),
         "parent": None,
         **dict.fromkeys(("amends", "git", "signer")),
         "opened": [],

@@ -8,7 +8,7 @@ import finished_study
 from analysis.rules import RULES
 from analysis.stats.methods import resampling_problems
 from policies.structure import structure
-from protocol.lock import closure, installed_files
+from protocol.lock import closure, installed_versions
 from protocol.lock.derive import derive_lock
 from protocol.plan.design import Design
 
@@ -24,7 +24,7 @@ def lock_content(design: Design, items: dict[str, Any], name: str = "study", **c
     arms = [arm.name for arm in design.arms if design.decodes]
     sizes = {str(len(resampling_problems(item))) for item in items.values()}
     inputs = finished_study.lock_content(name) | {
-        "release": installed_files.release(),
+        "release": installed_versions.release(),
         "policies": {arm: structure(design.policy(arm)) for arm in arms},
         "items": {task: {"manifest": "0" * 64, **item} for task, item in items.items()},
         "batch": {"lanes": dict.fromkeys(design.models, 1)},

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-from protocol.lock import closure, installed_files
+from protocol.lock import installed_files, installed_versions
 from protocol.workspace import drift, imports, locked_tree
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -126,8 +126,8 @@ def here(name: str, *arguments: object, tree: Path | None = None, drawn: bool = 
     with contextlib.ExitStack() as held:
         held.enter_context(contextlib.redirect_stdout(out))
         held.enter_context(contextlib.redirect_stderr(err))
-        held.enter_context(mock.patch.object(closure, "environment", surroundings))
-        held.enter_context(mock.patch.object(installed_files, "versions", installed))
+        held.enter_context(mock.patch.object(installed_files, "environment", surroundings))
+        held.enter_context(mock.patch.object(installed_versions, "versions", installed))
         held.enter_context(remembering(name))
         if not drawn:
             held.enter_context(undrawn(name))
@@ -143,8 +143,8 @@ def here(name: str, *arguments: object, tree: Path | None = None, drawn: bool = 
 
 # This process stays in one environment. Hashing all of it takes seconds, reading what is installed as long
 # as all the rest of an audit.
-surroundings = functools.cache(closure.environment)
-installed = functools.cache(installed_files.versions)
+surroundings = functools.cache(installed_files.environment)
+installed = functools.cache(installed_versions.versions)
 
 # What the rule can see of a protocol, and which of its arms are alike: seconds, and the same each time.
 SEEN: dict[str, Any] = {}
@@ -245,7 +245,7 @@ def start(name: str, *arguments: object) -> Process:
 
 def within(environment: dict[str, Any], seen: dict[str, Any], name: str, *arguments: object) -> int:
     """The command in this process; what is installed was read before, and what was simulated is known."""
-    with mock.patch.object(closure, "environment", return_value=environment), remembering(name, seen):
+    with mock.patch.object(installed_files, "environment", return_value=environment), remembering(name, seen):
         return importlib.import_module(f"protocol.{name}").main([*map(str, arguments)])
 
 

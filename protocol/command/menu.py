@@ -129,12 +129,6 @@ STATUSES = (
 )
 
 
-def command_line(module: str) -> str:
-    """Return how to type a command: "kv-prereg confirm" for "protocol.confirm"."""
-    name = next((name for name, entry in MENU.items() if entry.module == module), None)
-    return f"python -m {module}" if name is None else f"{PROGRAM} {name}"
-
-
 def closest_command(name: str) -> str | None:
     """Return the command that a mistyped name resembles, or None."""
     name = name.lower()

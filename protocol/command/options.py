@@ -4,7 +4,6 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-from protocol.command import menu
 from protocol.evidence.external.anchors import BRANCH, FOLDER, Witness
 from protocol.evidence.registration import Registration
 from protocol.formats import command_line, escape, files
@@ -28,9 +27,9 @@ class Trust(Options):
     require_anchor: bool
 
 
-def make_parser(module: str, doc: str | None, words: Sequence[str] = ()) -> argparse.ArgumentParser:
-    """Return a parser with --json whose help is the docstring of the command and the meaning of these words."""
-    parser = command_line.make_parser(menu.command_line(module), doc, words)
+def make_parser(name: str, doc: str | None, words: Sequence[str] = ()) -> argparse.ArgumentParser:
+    """Return a parser with --json for the command of this name in the menu. doc, words: of its help."""
+    parser = command_line.make_parser(f"kv-prereg {name}", doc, words)
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of text")
     return parser
 

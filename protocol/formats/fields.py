@@ -14,7 +14,7 @@ from functools import cached_property
 from typing import Any, NamedTuple, TypeVar, dataclass_transform
 
 from protocol.formats.canonical import MAX_INTEGER
-from protocol.formats.suggestions import NO_CORRECTIONS, nearest_names, unknown_message
+from protocol.formats.suggestions import nearest_names, unknown_message
 from protocol.formats.value_faults import Fault as Fault
 from protocol.formats.value_faults import format_toml, suggest_value, value_fault
 
@@ -112,11 +112,11 @@ class Integer(Kind):
 
 
 class Choice(Kind):
-    """One of a few texts. noun: what they name, if not the field. corrections: as in `suggest`."""
+    """One of a few texts. noun: what they name, if not the field. corrections: returns those of `suggest`."""
 
     list_command = ""  # the command that lists all options, where they are many
 
-    def __init__(self, *options: str, noun: str = "", corrections: Mapping[str, str] = NO_CORRECTIONS):
+    def __init__(self, *options: str, noun: str = "", corrections: Callable[[], Mapping[str, str]] = dict):
         self.options, self.noun, self.corrections = options, noun, corrections
 
     @property
@@ -130,7 +130,7 @@ class Choice(Kind):
         if not isinstance(value, str):
             return super().make_fault(value, path)
         noun = self.noun or path.rpartition(".")[2]
-        message = unknown_message(noun, value, self.options, self.list_command, self.corrections)
+        message = unknown_message(noun, value, self.options, self.list_command, self.corrections())
         return Fault(f"{path}: {message}", super().make_fault(value, path).audit_message)
 
 
@@ -246,7 +246,7 @@ class Table(Kind):
     """Fields by name.
 
     constructor: makes the value that reading returns. attributes: returns the fields of such a value.
-    allow_extra: whether undeclared fields are accepted. corrections: as in `suggest`, for field names.
+    allow_extra: whether undeclared fields are accepted. corrections: returns those of `suggest` for names.
     """
 
     fields: Mapping[str, Field]
@@ -254,7 +254,7 @@ class Table(Kind):
     attributes: Callable[[Any], Mapping[str, Any]] = _attributes
     allow_extra: bool = False
     expected: str = "a table"
-    corrections: Mapping[str, str] = dataclass_field(default_factory=dict)
+    corrections: Callable[[], Mapping[str, str]] = dict
 
     @property
     def all_fields(self) -> Mapping[str, Field]:
@@ -320,7 +320,7 @@ class Table(Kind):
         if extra:
             message = self._unknown_message(extra[0], value)
             unknown_name = (
-                "" if "did you mean" in message or {extra[0]} & {*self.corrections, *self.all_fields} else extra[0]
+                "" if "did you mean" in message or {extra[0]} & {*self.corrections(), *self.all_fields} else extra[0]
             )
             raise Fault(f"{prefix}{extra[0]}: {message}", audit_message, unknown=unknown_name)
         return self.constructor(**values)
@@ -328,7 +328,7 @@ class Table(Kind):
     def _typo_message(self, name: str, extra: list[str]) -> str:
         """Return the message for a missing field that is probably one of the unknown ones; else ""."""
         for extra_name in extra:
-            fix = self.corrections.get(extra_name, "")
+            fix = self.corrections().get(extra_name, "")
             if fix == name or nearest_names(extra_name, [name], TYPO_SIMILARITY) or nearest_names(name, [extra_name]):
                 return f"missing; {extra_name!r} is unknown and was probably meant; rename it"
             if fix.startswith(f"write {name}:"):
@@ -340,7 +340,7 @@ class Table(Kind):
             condition = field.only_if[0]
             return f"unknown field {name!r} where {condition} is {value.get(condition)!r}; leave it out"
         fields = [name for name, field in self.all_fields.items() if field.applies(value)]
-        return unknown_message("field", name, fields, corrections=self.corrections)
+        return unknown_message("field", name, fields, corrections=self.corrections())
 
 
 @dataclass(frozen=True)

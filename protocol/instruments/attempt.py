@@ -32,7 +32,7 @@ class MeasuringCommand(NamedTuple):
 
 def run_command(measuring: MeasuringCommand, doc: str | None, argv: list[str] | None, *, enter: bool) -> int:
     """Run the command and return its exit status. enter: whether to run from the locked sources."""
-    parser = command.make_parser(measuring.module, doc)
+    parser = command.make_parser(measuring.instrument.name, doc)
     command.add_folder(parser)
     args = parser.parse_args(argv)
     return command.execute(

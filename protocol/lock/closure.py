@@ -5,14 +5,12 @@ Whether git tracks a file does not matter: Python imports an untracked module as
 
 import hashlib
 import os
-import platform
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from protocol.formats import files
 from protocol.formats.refusals import BadInput
-from protocol.lock import installed_files
 
 PACKAGES = ("policies", "protocol", "splits", "analysis", "figures")
 LIBRARY = "kv_prereg"  # calls the commands of the others: nothing that makes a number imports it
@@ -27,21 +25,6 @@ def sources(root: Path) -> dict[str, str]:
     """
     paths = (path for package in PACKAGES for path in _code_files(root / package))
     return {path.relative_to(root).as_posix(): files.sha256(path) for path in sorted(paths)}
-
-
-def environment() -> dict[str, Any]:
-    """Describe the interpreter, the machine and the digests of everything installed (`installed_files`)."""
-    packages = installed_files.scan_packages((*PACKAGES, LIBRARY))
-    return {
-        "python": platform.python_version(),
-        "implementation": platform.python_implementation(),
-        "system": platform.system(),
-        "machine": platform.machine(),
-        "library": installed_files.hash_standard_library(),
-        "distributions": packages.distributions,
-        "altered": packages.altered,
-        "own": packages.editable,
-    }
 
 
 def sha256_hex(data: bytes) -> str:

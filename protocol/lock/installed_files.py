@@ -7,7 +7,7 @@ RECORD lists are reported too. Bytecode is not read: a study's run compiles afre
 import csv
 import hashlib
 import os
-import re
+import platform
 import site
 import sys
 import sysconfig
@@ -16,12 +16,11 @@ from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from importlib import metadata
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from protocol.formats import files
+from protocol.lock import closure, installed_versions
 
-SELF = "kv-prereg"  # its modules are sources, which the closure covers
-NO_RELEASE = "not installed"
 MISSING = "missing"
 IMPORTABLE = (".py", ".pyc", ".so", ".pyd", ".pth")
 _SMALL = 2**20  # bytes; a larger file is hashed in pieces
@@ -43,26 +42,19 @@ class _RecordLine(NamedTuple):
     is_this_project: bool
 
 
-@cache
-def release() -> str:
-    """Return the version of this project that is installed here, or `NO_RELEASE`."""
-    try:
-        return metadata.version(SELF)
-    except metadata.PackageNotFoundError:
-        return NO_RELEASE
-
-
-def versions() -> dict[str, dict[str, str]]:
-    """Return version and RECORD digest of every distribution except this one, by normalised name."""
-    by_name = {}
-    for distribution in _distributions():
-        name = _normalised_name(distribution)
-        if name and name != SELF and name not in by_name:  # the first on the path is the one that is imported
-            listings = (distribution.read_text(file) for file in ("RECORD", "installed-files.txt", "METADATA"))
-            listing = next((text for text in listings if text), "")
-            digest = hashlib.sha256(listing.encode()).hexdigest()
-            by_name[name] = {"version": distribution.version, "files": digest}
-    return dict(sorted(by_name.items()))
+def environment() -> dict[str, Any]:
+    """Describe the interpreter, the machine and the digests of everything installed, as a lock has them."""
+    packages = scan_packages((*closure.PACKAGES, closure.LIBRARY))
+    return {
+        "python": platform.python_version(),
+        "implementation": platform.python_implementation(),
+        "system": platform.system(),
+        "machine": platform.machine(),
+        "library": hash_standard_library(),
+        "distributions": packages.distributions,
+        "altered": packages.altered,
+        "own": packages.editable,
+    }
 
 
 def scan_packages(source_packages: Iterable[str]) -> Installed:
@@ -71,7 +63,7 @@ def scan_packages(source_packages: Iterable[str]) -> Installed:
     source_packages: folders of this project's sources, which `editable` leaves out. Paths are relative to the
     site folder, with slashes. A file that is listed without a digest counts as not listed.
     """
-    lines = [line for distribution in _distributions() for line in _record_lines(distribution)]
+    lines = [line for distribution in installed_versions.distributions() for line in _record_lines(distribution)]
     paths = [os.path.join(line.site, line.name) for line in lines]
     unlisted = _unlisted_files(
         _installation_folders({line.site for line in lines}), {os.path.normpath(path) for path in paths}
@@ -91,14 +83,16 @@ def scan_packages(source_packages: Iterable[str]) -> Installed:
             editable[_unique_key(line.name, path, editable)] = _sha256(path)
     for name, path in unlisted:
         altered[_unique_key(name, path, altered)] = _sha256(path)
-    return Installed(versions(), dict(sorted(altered.items())), dict(sorted(editable.items())))
+    return Installed(installed_versions.versions(), dict(sorted(altered.items())), dict(sorted(editable.items())))
 
 
 @cache
 def site_folders() -> tuple[str, ...]:
     """Return the folders on Python's path whose importable files `scan_packages` reads."""
     return tuple(
-        _installation_folders({line.site for distribution in _distributions() for line in _record_lines(distribution)})
+        _installation_folders(
+            {line.site for distribution in installed_versions.distributions() for line in _record_lines(distribution)}
+        )
     )
 
 
@@ -119,19 +113,10 @@ def format_altered(altered: dict[str, str]) -> list[str]:
     return [f"installed files that differ from their packages, locked as they are: {first}{more}"]
 
 
-def _distributions() -> Iterator[metadata.Distribution]:
-    excluded = {"", os.getcwd()}  # the folder in which a command is typed
-    return iter(metadata.distributions(path=[entry for entry in sys.path if entry not in excluded]))
-
-
-def _normalised_name(distribution: metadata.Distribution) -> str:
-    return re.sub(r"[-_.]+", "-", distribution.metadata["Name"] or "").lower()
-
-
 def _record_lines(distribution: metadata.Distribution) -> Iterator[_RecordLine]:
     folder, is_this_project = (
         os.path.normpath(str(distribution.locate_file(""))),
-        _normalised_name(distribution) == SELF,
+        installed_versions.normalised_name(distribution) == installed_versions.SELF,
     )
     for row in csv.reader((distribution.read_text("RECORD") or "").splitlines()):
         if len(row) > 1 and "=" in row[1]:

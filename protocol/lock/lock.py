@@ -24,7 +24,7 @@ from protocol.formats.fields import (
 from protocol.formats.instruments import INSTRUMENTS
 from protocol.formats.journal import HEAD
 from protocol.formats.refusals import AlreadyClaimed, BadInput, Tampered
-from protocol.lock import installed_files, version_1
+from protocol.lock import installed_versions, version_1
 
 Lock = Document
 NAME = "lock.json"
@@ -349,13 +349,13 @@ def compare_release(release: str) -> Literal["installed", "earlier", "undetermin
     """Compare the release that a lock names with the installed one: "undetermined" if it is later, or if one of the
     two is not known; "unknown" for one before the installed one that wrote no lock of version 2.
     """
-    installed = installed_files.release()
+    installed = installed_versions.release()
     if release == installed:
         return "installed"
     if release in EARLIER_RELEASES:
         return "earlier"
     named, here = (RELEASE.fullmatch(text) for text in (release, installed))
-    if here is None or release == installed_files.NO_RELEASE:
+    if here is None or release == installed_versions.NO_RELEASE:
         return "undetermined"
     is_later = named is not None and [*map(int, named[1].split("."))] > [*map(int, here[1].split("."))]
     return "undetermined" if is_later else "unknown"

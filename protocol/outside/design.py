@@ -23,9 +23,9 @@ from protocol.formats.fields import (
     optional,
     table_of,
 )
+from protocol.formats.registry import loader
 from protocol.formats.runners import RUNNERS, TABLE
 from protocol.formats.vocabulary import AS_RUN, FULL
-from protocol.plan import aliases
 from protocol.plan.decision import DECISION
 from protocol.plan.design import Design, Randomness
 from protocol.plan.field_kinds import NAME, Number, TableArray, TablesByName, VisibleLine, VisibleText
@@ -169,5 +169,5 @@ DESIGN = Table(
         "randomness": Field(table_of(Randomness), "A value of after the lock.", if_absent="no problem is drawn"),
     },
     constructor=_make_design,
-    corrections=aliases.DESIGN,
+    corrections=loader("protocol.plan.aliases:DESIGN"),
 )

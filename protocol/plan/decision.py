@@ -19,8 +19,9 @@ from protocol.formats.fields import (
     optional,
     table_of,
 )
+from protocol.formats.registry import loader
 from protocol.formats.vocabulary import ISO_CACHE
-from protocol.plan import aliases, rule_fields
+from protocol.plan import rule_fields
 from protocol.plan.field_kinds import Number, VisibleText
 
 ARMS = ListOf(VisibleText(), 1)
@@ -40,7 +41,9 @@ class Decision:
     against: tuple[str, ...] = declare(ARMS, "The arms that it is compared with.", ["snapkv", "streaming"])
     alpha: Decimal = declare(Number("0.0001", "0.2"), "Chance of a false finding, for the whole family.", 0.05)
     method: str = declare(
-        Choice(*METHODS, corrections=aliases.METHODS), "How the accuracies of two arms are compared.", "sign-flip"
+        Choice(*METHODS, corrections=loader("protocol.plan.aliases:METHODS")),
+        "How the accuracies of two arms are compared.",
+        "sign-flip",
     )
     draws: int | None = optional(
         Integer(1000, 10_000_000), "Draws of the method for a contrast.", 20000, only_if=("method", DRAWN)
@@ -112,7 +115,7 @@ DECISION = ExtendedTable(
     table_of(Decision).fields,
     constructor=_make_decision,
     attributes=lambda decision: vars(decision) | decision.rule_settings,
-    corrections=aliases.DECISION,
+    corrections=loader("protocol.plan.aliases:DECISION"),
     further_of=_rule_fields,
     all_further=rule_fields.all_rule_fields,
 )

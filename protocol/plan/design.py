@@ -27,9 +27,8 @@ from protocol.formats.fields import (
     table_of,
 )
 from protocol.formats.instruments import INSTRUMENTS
-from protocol.formats.registry import load_attribute
+from protocol.formats.registry import load_attribute, loader
 from protocol.formats.vocabulary import LATE_SOURCES, RERUN_SUFFIX
-from protocol.plan import aliases
 from protocol.plan.budget import Budget, BudgetKind
 from protocol.plan.decision import DECISION, Decision
 from protocol.plan.field_kinds import (
@@ -89,7 +88,7 @@ class Arm:
     )
 
 
-ARM = replace(table_of(Arm), corrections=aliases.ARM)
+ARM = replace(table_of(Arm), corrections=loader("protocol.plan.aliases:ARM"))
 
 
 @declaration()
@@ -99,7 +98,7 @@ class Claim:
     name: str
     arm: str = declare(VisibleText(), "The arm that it is about.", "1d_div-0.5")
     says: str = declare(
-        Choice("worse", "same", "better", noun="value", corrections={"equal": "same", "equivalent": "same"}),
+        Choice("worse", "same", "better", noun="value", corrections=lambda: {"equal": "same", "equivalent": "same"}),
         "The claim about its accuracy, compared with the parent's.",
         "worse",
     )
@@ -207,7 +206,7 @@ class Design:
     tasks: tuple[Task, ...] = declare(TableArray(TASK, 1), "What is asked.")
     arms: tuple[Arm, ...] = declare(TablesByName(ARM, "arm"), "The policies.")
     generation: Generation = declare(
-        replace(table_of(Generation), corrections=aliases.GENERATION), "How lanes are decoded."
+        replace(table_of(Generation), corrections=loader("protocol.plan.aliases:GENERATION")), "How lanes are decoded."
     )
     decision: Decision = declare(DECISION, "The question, and the rule that answers it.")
     gate: Gate | None = optional(
@@ -377,7 +376,7 @@ DESIGN = ExtendedTable(
     table_of(Design).fields,
     constructor=_make_design,
     attributes=lambda design: {**vars(design), **design.instruments},
-    corrections=aliases.DESIGN,
+    corrections=loader("protocol.plan.aliases:DESIGN"),
     further_of=_instrument_fields,
     all_further=lambda: _instrument_fields([instrument.name for instrument in INSTRUMENTS]),
 )

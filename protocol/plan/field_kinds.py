@@ -88,7 +88,7 @@ class Recency(Kind):
 
 class CatalogueName(Choice):
     """One of the names in a catalogue. list_command: the command that prints them. open: other packages may
-    add names, which the schema for editors cannot list. noun, aliases: as noun and corrections of `Choice`.
+    add names, which the schema for editors cannot list. noun, corrections: as in `Choice`.
     """
 
     def __init__(
@@ -98,17 +98,14 @@ class CatalogueName(Choice):
         *,
         open: bool = False,
         noun: str = "",
-        aliases: Callable[[], Mapping[str, str]] = dict,
+        corrections: Callable[[], Mapping[str, str]] = dict,
     ):
-        self.names, self.list_command, self.open, self.noun, self.aliases = names, list_command, open, noun, aliases
+        self.names, self.list_command, self.open = names, list_command, open
+        self.noun, self.corrections = noun, corrections
 
     @property
     def options(self) -> tuple[str, ...]:  # type: ignore[override]  # evaluated when a name is read
         return tuple(self.names())
-
-    @property
-    def corrections(self) -> Mapping[str, str]:  # type: ignore[override]  # as these
-        return self.aliases()
 
     @property
     def expected(self) -> str:

@@ -3,7 +3,7 @@
 from decimal import Decimal
 
 from protocol.formats.fields import FLAG, Choice, Integer, Plain, declaration, declare, optional, table_of
-from protocol.plan import aliases
+from protocol.formats.registry import loader
 from protocol.plan.field_kinds import Number, Recency, VisibleText
 
 TRUE = Plain(lambda value: value is True, {"const": True}, "true, or leave it out")
@@ -38,11 +38,13 @@ class Generation:
 
     temperature: Decimal = declare(Number("0", "5"), "0 decodes greedily; above it, samples.", 0)
     dtype: str = declare(
-        Choice("float32", "bfloat16", corrections=aliases.DTYPES),
+        Choice("float32", "bfloat16", corrections=loader("protocol.plan.aliases:DTYPES")),
         "Numbers that weights and cache are held in.",
         "float32",
     )
-    device: str = declare(Choice("cpu", "cuda", corrections=aliases.DEVICES), "Where the model runs.", "cpu")
+    device: str = declare(
+        Choice("cpu", "cuda", corrections=loader("protocol.plan.aliases:DEVICES")), "Where the model runs.", "cpu"
+    )
     threads: int = declare(Integer(1, 1024), "Threads of each process.", 2)
     top_p: Decimal | None = optional(
         Number("0.0001", "1"),

@@ -33,4 +33,4 @@ def _aliases() -> Mapping[str, str]:
     return ALIASES
 
 
-POLICY = PolicyName(_policy_names, "kv-prereg policies", open=True, aliases=_aliases)
+POLICY = PolicyName(_policy_names, "kv-prereg policies", open=True, corrections=_aliases)

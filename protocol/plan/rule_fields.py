@@ -15,7 +15,7 @@ class RuleName(Choice):
 
     def make_fault(self, value: Any, path: str, expected: str = "") -> Fault:
         aliases = {alias: name for rule in RULES.values() for alias, name in rule.aliases.items()}
-        return Choice(*RULES, corrections=aliases).make_fault(value, path, expected)
+        return Choice(*RULES, corrections=lambda: aliases).make_fault(value, path, expected)
 
 
 def fields_of_rule(name: str) -> dict[str, Field]:

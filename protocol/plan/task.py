@@ -19,7 +19,7 @@ from protocol.formats.fields import (
     optional,
     table_of,
 )
-from protocol.plan import aliases
+from protocol.formats.registry import loader
 from protocol.plan.field_kinds import NAME, CatalogueName, Number, VisibleText
 
 FILE = VisibleText(r"[A-Za-z0-9][A-Za-z0-9._+-]*\.jsonl", "the name of a file beside protocol.toml, NAME.jsonl")
@@ -190,7 +190,7 @@ class TaskTable(Table):
 
     def _builtin_table(self) -> Table:
         """Return the table for a task without a file: its name is that of a built-in task."""
-        kind = BuiltinTaskName(tasks.names, LISTING, noun="task", aliases=lambda: aliases.TASKS)
+        kind = BuiltinTaskName(tasks.names, LISTING, noun="task", corrections=loader("protocol.plan.aliases:TASKS"))
         name_field = self.fields["name"]._replace(kind=kind, if_absent=None)
         return Table(
             {**self.fields, "name": name_field}, self.constructor, self.attributes, corrections=self.corrections
@@ -211,4 +211,4 @@ def _list_graders() -> str:
     return f"one of {', '.join(grading.grader_names())}"
 
 
-TASK = TaskTable(table_of(Task).fields, constructor=Task, corrections=aliases.TASK)
+TASK = TaskTable(table_of(Task).fields, constructor=Task, corrections=loader("protocol.plan.aliases:TASK"))

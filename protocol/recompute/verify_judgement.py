@@ -14,7 +14,7 @@ from protocol.evidence.registration import VERDICT, Registration
 from protocol.formats.findings import CannotTell, NotRun
 from protocol.formats.json_text import dumps
 from protocol.formats.refusals import Tampered
-from protocol.lock import installed_files, lock, version_1
+from protocol.lock import installed_versions, lock, version_1
 from protocol.workspace import drift
 
 ALIKE_TEXT = "judged alike by today's analysis"
@@ -111,7 +111,7 @@ def compare_installed(study: Registration, *more: str) -> InstalledAnalysis:
 
 def differing_packages(content: Mapping[str, Any]) -> list[str]:
     """Return the packages and properties of the machine that affect a judgement and differ from the lock."""
-    locked, installed = content["environment"], installed_files.versions()
+    locked, installed = content["environment"], installed_versions.versions()
     machine = {"python": platform.python_version(), "machine": platform.machine()}
     names = [name for name in COMPUTING if locked.get("distributions", {}).get(name) != installed.get(name)]
     return names + [name for name, value in machine.items() if locked.get(name) != value]

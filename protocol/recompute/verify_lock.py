@@ -29,7 +29,7 @@ from protocol.formats.refusals import BadInput, Tampered
 from protocol.lock import (
     closure,
     field_checks,
-    installed_files,
+    installed_versions,
     judging_version,
     lock,
     sibling_registrations,
@@ -174,7 +174,7 @@ def _check_release(release: str, wrong: list[str], undetermined: list[str]) -> N
         case "unknown":
             wrong.append(f"release: {differences.format_value(release)} is no release that wrote such locks")
         case "undetermined":
-            known = f"release: {differences.format_value(release)} is not known to {installed_files.release()}"
+            known = f"release: {differences.format_value(release)} is not known to {installed_versions.release()}"
             undetermined.append(f"{known}, which is installed here; audit with that release or a later one")
 
 

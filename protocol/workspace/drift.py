@@ -9,7 +9,7 @@ from protocol import tasks
 from protocol.evidence.registration import CLAIM, PROTOCOL, Registration
 from protocol.formats import files
 from protocol.formats.refusals import BadInput, Drifted, Refusal
-from protocol.lock import closure, installed_files, lock
+from protocol.lock import closure, installed_versions, lock
 from protocol.models import calibration_paths, sources
 
 ROOT = Path(__file__).resolve().parents[2]  # the tree whose sources get locked
@@ -19,7 +19,7 @@ NEEDS_TORCH = "torch"  # build and device, unknown without importing torch
 def list_drift(study: Registration, home: Path, environment: Mapping[str, Any]) -> list[str]:
     """Return one line for each difference that can be found without torch; something missing is a line, too.
 
-    environment: the current `closure.environment()`, computed once for many locks. Weights whose device,
+    environment: the current `installed_files.environment()`, computed once for many locks. Weights whose device,
     inode, size and times are those of the last hash are not read again (`identities`), so this is only for
     status displays; commands that run a study hash them in full.
     """
@@ -93,7 +93,7 @@ def other_code(study: Registration, libraries: Iterable[str]) -> list[str]:
     reasons, content = [], study.lock.content
     if lock.is_of_other_code(study.lock):
         reasons = [f"locked by {content['release'] or 'an earlier release'} of kv-prereg"]
-    locked, installed = content["environment"]["distributions"], installed_files.versions()
+    locked, installed = content["environment"]["distributions"], installed_versions.versions()
     for name in libraries:
         version, installed_version = (side.get(name, {}).get("version") for side in (locked, installed))
         if version is not None and version != installed_version:

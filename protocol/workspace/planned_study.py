@@ -9,7 +9,7 @@ from protocol import tasks
 from protocol.evidence.registration import PROTOCOL
 from protocol.formats import runners
 from protocol.formats.refusals import BadInput
-from protocol.lock import closure
+from protocol.lock import closure, installed_files
 from protocol.models import calibration_paths, sources
 from protocol.plan import toml_reader
 from protocol.plan.budget import Slot
@@ -117,7 +117,7 @@ class PlannedStudy(NamedTuple):
 
         self.refuse_device()
         generation = self.protocol.generation
-        return closure.environment() | {
+        return installed_files.environment() | {
             "torch": {
                 "build": closure.sha256_hex(torch.__config__.show().encode()),
                 "cpu": torch.backends.cpu.get_cpu_capability(),

@@ -9,7 +9,7 @@ from unittest import mock
 
 import studies
 
-from protocol.lock import closure, installed_files
+from protocol.lock import installed_files, installed_versions
 
 
 class Command(NamedTuple):
@@ -71,8 +71,8 @@ def run(command: Command, folder: Path) -> Said:
     with (
         contextlib.redirect_stdout(out),
         contextlib.redirect_stderr(err),
-        mock.patch.object(closure, "environment", studies.surroundings),
-        mock.patch.object(installed_files, "versions", studies.installed),
+        mock.patch.object(installed_files, "environment", studies.surroundings),
+        mock.patch.object(installed_versions, "versions", studies.installed),
     ):
         try:
             status = importlib.import_module(command.module).main(given)

@@ -20,7 +20,7 @@ from protocol.evidence.registration import Registration
 from protocol.formats import canonical
 from protocol.formats.findings import CannotTell
 from protocol.formats.refusals import Tampered
-from protocol.lock import bundle, installed_files
+from protocol.lock import bundle, installed_versions
 from protocol.recompute import run_locked
 from protocol.sandbox import sandbox
 from protocol.sandbox.sandbox import Limits, Mechanism
@@ -28,7 +28,7 @@ from protocol.sandbox.sandbox import Limits, Mechanism
 LIMITS = Limits(seconds=30, memory=1 << 30, output=1 << 20)
 HURRIED = LIMITS._replace(seconds=1)
 HERE = finished_study.ENVIRONMENT | {
-    "distributions": installed_files.versions(),
+    "distributions": installed_versions.versions(),
     "python": platform.python_version(),
     "machine": platform.machine(),
 }

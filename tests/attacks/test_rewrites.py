@@ -26,7 +26,7 @@ from protocol import audit
 from protocol.audit import AuditOptions
 from protocol.evidence.registration import Registration
 from protocol.formats.findings import Finding
-from protocol.lock import installed_files
+from protocol.lock import installed_versions
 from protocol.messages import audit_page as texts
 
 TOLD = ("failed", "cannot tell", "unfinished")
@@ -55,7 +55,7 @@ def opened(request, confirmed, swept):
 @pytest.fixture(autouse=True)
 def installed_once(monkeypatch):
     """What is installed stays as it is, and takes as long to read as all the rest of an audit."""
-    monkeypatch.setattr(installed_files, "versions", studies.installed)
+    monkeypatch.setattr(installed_versions, "versions", studies.installed)
 
 
 def audited(folder, asked=None):

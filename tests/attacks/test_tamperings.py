@@ -17,7 +17,7 @@ from protocol.evidence import ledger
 from protocol.evidence.registration import Registration
 from protocol.formats import document_fields, record_fields
 from protocol.formats.fields import Field, Table
-from protocol.lock import installed_files
+from protocol.lock import installed_versions
 
 RECORD = Table({"body": Field(record_fields.BODY, ""), "costs": Field(record_fields.COSTS, "")})
 RECORD_ITEMS = ("records", "grid", "sense", "grades", "probe", "claim", "trajectories")
@@ -57,7 +57,7 @@ class Subject(NamedTuple):
 @pytest.fixture(autouse=True)
 def installed_once(monkeypatch):
     """What is installed stays as it is, and takes as long to read as all the rest of an audit."""
-    monkeypatch.setattr(installed_files, "versions", studies.installed)
+    monkeypatch.setattr(installed_versions, "versions", studies.installed)
 
 
 def documents(folder) -> list[Subject]:

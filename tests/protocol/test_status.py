@@ -28,7 +28,7 @@ def made_up_verdicts_are_read(monkeypatch):
 @pytest.fixture(autouse=True)
 def undrifted(monkeypatch):
     """A toy has no weights and no environment to compare."""
-    monkeypatch.setattr(status.closure, "environment", dict)
+    monkeypatch.setattr(status.installed_files, "environment", dict)
     monkeypatch.setattr(status.drift, "list_drift", lambda locked, home, environment: [])
 
 

@@ -123,7 +123,7 @@ class Anatomy:
 
 TABLE = replace(
     table_of(Anatomy),
-    corrections={
+    corrections=lambda: {
         **dict.fromkeys(("window_size", "width", "span"), "window"),
         **dict.fromkeys(("step", "hop", "shift"), "stride"),
         **dict.fromkeys(("max_new_tokens", "continuation", "output_tokens"), "new_tokens"),

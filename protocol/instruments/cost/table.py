@@ -52,7 +52,7 @@ class Cost:
 
 TABLE = replace(
     table_of(Cost),
-    corrections={
+    corrections=lambda: {
         **dict.fromkeys(("batch_size", "batch_sizes", "batches", "concurrency"), "lanes"),
         **dict.fromkeys(("context", "contexts", "context_length", "prompt_length", "prompt"), "prompt_tokens"),
         **dict.fromkeys(("max_new_tokens", "output_tokens"), "new_tokens"),

@@ -10,7 +10,7 @@ from protocol.evidence.audit import auditor
 from protocol.evidence.audit.items import EXTERNAL_ITEMS
 from protocol.evidence.registration import Registration
 from protocol.formats.refusals import AlreadyClaimed, BadInput, Drifted, Tampered
-from protocol.lock import bundle, closure, lock
+from protocol.lock import bundle, closure, installed_files, lock
 
 
 @pytest.fixture
@@ -53,11 +53,11 @@ def test_a_linked_folder_is_refused_because_it_would_be_imported_and_not_hashed(
 
 
 def test_environment_has_every_distribution_but_this_one():
-    here = closure.environment()
+    here = installed_files.environment()
     assert here["python"] == ".".join(map(str, sys.version_info[:3]))
     assert here["distributions"]["pytest"]["version"] == metadata.version("pytest")
     assert "kv-prereg" not in here["distributions"]
-    assert closure.differences(here, closure.environment()) == []
+    assert closure.differences(here, installed_files.environment()) == []
 
 
 def test_two_builds_of_one_version_differ(tmp_path, monkeypatch):
@@ -66,7 +66,7 @@ def test_two_builds_of_one_version_differ(tmp_path, monkeypatch):
         info.mkdir(exist_ok=True)
         (info / "METADATA").write_text("Metadata-Version: 2.1\nName: toy_pack\nVersion: 1.0\n")
         (info / "RECORD").write_text(record)
-        return closure.environment()
+        return installed_files.environment()
 
     monkeypatch.syspath_prepend(tmp_path)
     one, two = install("a.py,sha256=1,1\n"), install("a.py,sha256=2,1\n")

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from protocol.lock import closure, digest_cache, installed_files
+from protocol.lock import closure, digest_cache, installed_files, installed_versions
 
 
 @pytest.fixture
@@ -123,7 +123,7 @@ def test_what_lies_where_a_command_is_typed_is_no_part_of_it(packages, tmp_path,
     write(tmp_path / "work" / "other-1.0.dist-info" / "METADATA", "Metadata-Version: 2.1\nName: other\n")
     monkeypatch.chdir(tmp_path / "work")
     monkeypatch.setattr(sys, "path", ["", os.getcwd(), *sys.path])
-    assert list(installed_files.versions()) == ["toy"]
+    assert list(installed_versions.versions()) == ["toy"]
 
 
 def test_an_editable_install_of_this_project_is_kept_apart_and_its_own_modules_left_to_the_sources(packages):
@@ -149,7 +149,7 @@ def test_an_edit_of_the_standard_library_changes_its_digest(tmp_path, monkeypatc
 
 
 def test_this_environment_is_as_it_was_installed_or_says_what_is_not():
-    here = closure.environment()
+    here = installed_files.environment()
     assert set(here["own"]) <= {name for name in here["own"] if "kv_prereg" in name}
     where = Path(sysconfig.get_path("purelib"))
     for name, digest in here["altered"].items():

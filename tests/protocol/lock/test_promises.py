@@ -7,7 +7,7 @@ import studies
 
 from policies.catalogue import CATALOGUE, get
 from policies.structure import structure
-from protocol.lock import installed_files, lock
+from protocol.lock import installed_versions, lock
 from protocol.lock.promises import derive_promises
 
 
@@ -37,16 +37,16 @@ def test_what_a_part_of_another_distribution_promises_is_not_known():
         ("latest", "0.2.0", "unknown"),
         ("", "0.2.0", "unknown"),
         ("9" * 400, "0.2.0", "unknown"),
-        ("0.2.0", installed_files.NO_RELEASE, "undetermined"),
-        (installed_files.NO_RELEASE, "0.2.0", "undetermined"),
+        ("0.2.0", installed_versions.NO_RELEASE, "undetermined"),
+        (installed_versions.NO_RELEASE, "0.2.0", "undetermined"),
     ],
 )
 def test_a_release_is_known_later_or_none(monkeypatch, named, installed, relation):
-    monkeypatch.setattr(installed_files, "release", lambda: installed)
+    monkeypatch.setattr(installed_versions, "release", lambda: installed)
     assert lock.compare_release(named) == relation
 
 
 def test_releases_of_the_changelog_are_known():
     """A release that wrote locks of version 2 is listed before the next one is made."""
     released = set(re.findall(r"^## (\d+\.\d+\.\d+)", (studies.ROOT / "CHANGELOG.md").read_text(), re.MULTILINE))
-    assert released - {installed_files.release()} <= lock.EARLIER_RELEASES
+    assert released - {installed_versions.release()} <= lock.EARLIER_RELEASES

@@ -14,7 +14,7 @@ from protocol.evidence.registration import Registration
 from protocol.formats.files import cache_home
 from protocol.formats.findings import CannotTell, NotRun
 from protocol.formats.refusals import BadInput, Tampered
-from protocol.lock import installed_files, version_1
+from protocol.lock import installed_versions, version_1
 from protocol.recompute import replay
 from protocol.run import lane_comparison, redecode
 
@@ -170,7 +170,7 @@ def test_two_evicting_arms_swapped_throughout_show(shipped, monkeypatch):
     other = {"1d": "1d_div", "1d_div": "1d"}
     for body in (record["body"] for record in shipped.confirm_records):
         body["cell"]["arm"] = other.get(body["cell"]["arm"], body["cell"]["arm"])
-    today = {"sources": replay.drift.closure.sources(replay.drift.ROOT), "release": installed_files.release()}
+    today = {"sources": replay.drift.closure.sources(replay.drift.ROOT), "release": installed_versions.release()}
     vars(shipped)["_lock"] = shipped.lock._replace(content=shipped.lock.content | today)
     monkeypatch.setattr(version_1, "PROTOCOLS", {})
     vars(shipped)["probe_records"] = []

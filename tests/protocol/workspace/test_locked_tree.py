@@ -19,7 +19,7 @@ from protocol.evidence import records
 from protocol.evidence.registration import Registration
 from protocol.formats import files
 from protocol.formats.refusals import BadInput, Drifted, Tampered
-from protocol.lock import closure, lock
+from protocol.lock import closure, installed_files, lock
 from protocol.run import runner
 from protocol.workspace import drift, locked_tree
 from protocol.workspace.planned_study import PlannedStudy
@@ -218,7 +218,7 @@ def test_a_new_file_in_the_working_tree_stops_nobody_and_is_not_run(study, tree,
         locked_tree.enter(study.registration, "protocol.confirm")
         place = Path(handed[0][2]["PYTHONPATH"])
         assert not (place / "policies" / "mine.py").exists()
-        assert drift.list_drift(study.registration, tree, closure.environment()) == []
+        assert drift.list_drift(study.registration, tree, installed_files.environment()) == []
         with pytest.raises(Drifted, match=r"policies/mine\.py: new"):
             refuse_drift(study, with_weights=False)
         refuse_drift(study, with_weights=False, runs_here=False)
@@ -301,7 +301,7 @@ def test_drift_can_be_told_without_torch_and_names_what_changed(registered, tree
         "from protocol.lock import closure\n"
         "from protocol.evidence.registration import Registration\n"
         "held = Registration(Path(sys.argv[1]))\n"
-        "for line in drift.list_drift(held, Path(sys.argv[2]), closure.environment()): print(line)\n"
+        "for line in drift.list_drift(held, Path(sys.argv[2]), installed_files.environment()): print(line)\n"
     )
 
     def said():
