@@ -68,6 +68,7 @@ MENU: Mapping[str, Entry] = MappingProxyType(
         "calibrate": Entry("protocol.calibrate", "measure the statistics some policies read", SETUP),
         "split": Entry("splits.make", "freeze the split of a data file", SETUP),
         "lm-eval": Entry("protocol.adapters.lm_eval", "lm-eval with the engine as its model", SETUP),
+        "openvino": Entry("protocol.adapters.openvino_arm", "an arm that OpenVINO GenAI decodes", SETUP),
         "judge": Entry("analysis.judge", "the judgement of sealed records, as JSON", OUTPUTS),
         "look": Entry("analysis.look", "stop or go on, of a study with looks, as confirm asks it", OUTPUTS),
         "selection": Entry("analysis.selection", "the choice of a sweep, as JSON", OUTPUTS),

