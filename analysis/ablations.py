@@ -124,19 +124,15 @@ def judge_claims(folder: Path) -> dict[str, Any]:
     rows = []
     for position, claim in enumerate(claims):
         indices = range(position, len(pairs), len(claims))
-        cells = [_judge_cell(claim, pairs[index], arms, study.lock, index, levels, open_lanes) for index in indices]
-        gated_cells = [
-            cell._replace(outcome=UNDECIDED, needs=None, why=UNABLE) if (cell.model, cell.task) in failed else cell
-            for cell in cells
-        ]
-        if required_floor is not None:
-            gated_cells = [
-                cell._replace(outcome=UNDECIDED, needs=None, why=FLOORED)
-                if _is_below_floor(claim, pairs[index], required_floor)
-                else cell
-                for index, cell in zip(indices, gated_cells, strict=True)
-            ]
-        rows.append(_claim_row(claim, gated_cells, settings, full=claim.parent not in evicting))
+        cells = []
+        for index in indices:
+            cell = _judge_cell(claim, pairs[index], arms, study.lock, index, levels, open_lanes)
+            if (cell.model, cell.task) in failed:
+                cell = cell._replace(outcome=UNDECIDED, needs=None, why=UNABLE)
+            if required_floor is not None and _is_below_floor(claim, pairs[index], required_floor):
+                cell = cell._replace(outcome=UNDECIDED, needs=None, why=FLOORED)
+            cells.append(cell)
+        rows.append(_claim_row(claim, cells, settings, full=claim.parent not in evicting))
     if rows:
         bonferroni, holm, _ = multiplicity.adjust([row["p"] for row in rows])
         rows = [row | {"p_bonferroni": p} for row, p in zip(rows, bonferroni, strict=True)]

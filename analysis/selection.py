@@ -115,10 +115,8 @@ def _compare_cells(study: Study, sweep: Mapping[str, Any], seed: int) -> list[Se
         )
         seed_differences = candidate_table.to_numpy() - baseline_table.loc[candidate_table.index].to_numpy()
         is_included = ~np.isnan(seed_differences).any(axis=1)  # no lane is missing, so NaN marks an excluded problem
-        paired, clusters = (
-            seed_differences[is_included],
-            problem_clusters(study.lock, task, list(candidate_table.index[is_included])),
-        )
+        paired = seed_differences[is_included]
+        clusters = problem_clusters(study.lock, task, list(candidate_table.index[is_included]))
         if not len(paired):
             raise RecordError(f"probe: every problem of {task} on {model} is excluded; nothing is selected")
         low, high, difference = (-1.0, 1.0, Fraction(round(float(paired.sum()) * MILLION), paired.size * MILLION))

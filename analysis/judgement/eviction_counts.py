@@ -188,14 +188,10 @@ def eviction_warnings(rows: Sequence[Mapping[str, Any]], altered: Container[str]
         shares = sorted(100 * row["never"] / row["lanes"] for row in partly)
         least, most = (f"{share:.0f}" for share in (shares[0], shares[-1]))
         arms, budgets = (", ".join(dict.fromkeys(row[name] for row in partly)) for name in ("arm", "budget"))
+        is_other = any(row["press"] or row["arm"] in altered for row in partly)
         lines.append(
-            f"{least if least == most else f'{least} to {most}'} % of the lanes of {arms} at {budgets} "
-            "evicted nothing: there the arm "
-            + (
-                "holds every slot"
-                if any(row["press"] or row["arm"] in altered for row in partly)
-                else "is the full cache"
-            )
+            f"{least if least == most else f'{least} to {most}'} % of the lanes of {arms} at {budgets} evicted "
+            f"nothing: there the arm {'holds every slot' if is_other else 'is the full cache'}"
         )
     lines += [
         f"arm {row['arm']} failed in {row['failed']} of {row['failed'] + row['lanes']} lanes at "

@@ -149,26 +149,15 @@ def iso_cache(
         (subject_reference, *comparator_references), finished = contrasts.reference_tables(
             pair, arms, budgets, problems, lock
         )
-        cluster_by_problem = None if pair.clusters is None else dict(zip(pair.problems, pair.clusters, strict=True))
-        clusters = None if cluster_by_problem is None else [cluster_by_problem[problem] for problem in finished]
-        is_resamplable = count_units(clusters, len(finished)) > 1
-        estimate = (
-            memory_matching.interpolate_difference(
-                subject_reference.correct, subject_reference.slots, comparator_references
-            )
-            if is_resamplable
-            else None
-        )
-        if ratios is not None and estimate is not None:
+        clusters = contrasts.problem_clusters(lock, pair.task, finished)
+        estimate = None
+        tables = subject_reference.correct, subject_reference.slots, comparator_references
+        if ratios is not None and count_units(clusters, len(finished)) > 1:
+            estimate = memory_matching.interpolate_difference(*tables)
+        if estimate is not None:
             rng = np.random.default_rng([seed, index])
             comparison = memory_matching.bootstrap_interpolated(
-                subject_reference.correct,
-                subject_reference.slots,
-                comparator_references,
-                estimate,
-                reps=times,
-                rng=rng,
-                clusters=clusters,
+                *tables, estimate, reps=times, rng=rng, clusters=clusters
             )
             between = [budgets[estimate.below], budgets[estimate.above]]
         rows.append(MemoryRow(*pair[:3], pair.against, ratios, comparison, between))
@@ -385,10 +374,8 @@ def single_model(pairs: Sequence[Pairing]) -> Diagnosis:
             sums = [{name: round(float(by_cell[name].sum()), 6) for name in shared} for by_cell in differences]
             flipped += sum(sums[0][name] * sums[1][name] < 0 for name in shared)
     signs = [row["signs"] for row in rows]
-    if "oppose" in signs:
-        verdict = DETECTED
-    else:
-        verdict = NOT_DETECTED if signs and set(signs) == {"agree"} and not lacking else CANNOT_TELL
+    verdict = NOT_DETECTED if set(signs) == {"agree"} and not lacking else CANNOT_TELL
+    verdict = DETECTED if "oppose" in signs else verdict
     says = (
         f"The differences have opposite signs in {flipped} of {len(rows)} cells on two models. Where neither "
         f"95 % interval reaches zero, {signs.count('agree')} agree and {signs.count('oppose')} oppose; "

@@ -197,13 +197,13 @@ def compare_family(
         ]
     rule_contrasts = [member.contrast() for member in family]
     rows = [_contrast_row(*parts, alpha) for parts in zip(family, rule_contrasts, holm, strict=True)]
-    if is_family_method:
-        rows = [row | {"p_adjusted": format_decimal(member.adjusted)} for row, member in zip(rows, family, strict=True)]
-    for row, floor_row, member in zip(rows, floors, family, strict=False):
-        row |= {"floor": floor_row, "p_decisive": format_decimal(member.adjusted)}
+    for index, (row, member) in enumerate(zip(rows, family, strict=True)):
+        if is_family_method:
+            row["p_adjusted"] = format_decimal(member.adjusted)
+        if floors:
+            row |= {"floor": floors[index], "p_decisive": format_decimal(member.adjusted)}
         if member.repeats is not None:
             row["repeats"] = contrast_name(member.repeats._asdict())
-    for index, (row, member) in enumerate(zip(rows, family, strict=True)):
         if member.estimate is not None and measures_memory(decision):
             sizes = memory.slot_bytes(study.lock, member.pairing)
             senses = memory.memory_ratios(member.pairing, arms, items[member.pairing.task]["confirm"], sizes)
@@ -251,41 +251,24 @@ def _apply_max_t(
     which is conservative (Sidak 1967).
     """
     groups: dict[tuple[str, ...], list[int]] = {}
+    nulls: dict[int, float | None] = {}  # the null mean difference; None if memory may explain the observed one
     for index, member in enumerate(family):
         if member.estimate is not None:
             groups.setdefault((member.pairing.task, *member.pairing.problems), []).append(index)
+            nulls[index] = memory_charge.nearest_null(member.estimate.nominal.mean, member.estimate.memory.null)
     if not groups:
         return list(family)
-    nulls = [[_tested_null(family[index]) for index in group] for group in groups.values()]
-    group_inputs = [
-        [
-            (family[index].pairing.difference, family[index].pairing.clusters, null or 0.0)
-            for index, null in zip(*group_parts, strict=True)
-        ]
-        for group_parts in zip(groups.values(), nulls, strict=True)
+    requests = [
+        [(family[index].pairing.difference, family[index].pairing.clusters, nulls[index] or 0.0) for index in group]
+        for group in groups.values()
     ]
-    comparisons = resampled_units.compare_simultaneously(group_inputs, level=1 - alpha, draws=times, rng=rng)
-    comparisons = [
-        [member if null is not None else member._replace(p=1.0) for member, null in zip(*group_parts, strict=True)]
-        for group_parts in zip(comparisons, nulls, strict=True)
-    ]
-    indices = itertools.chain(*groups.values())
-    comparison_by_index = dict(zip(indices, itertools.chain(*comparisons), strict=True))
-    return [
-        member
-        if member.estimate is None
-        else member._replace(
-            estimate=member.estimate._replace(uncharged=comparison_by_index[index]),
-            adjusted=comparison_by_index[index].p,
-        )
-        for index, member in enumerate(family)
-    ]
-
-
-def _tested_null(member: PairingEstimate) -> float | None:
-    """Return the null mean difference; None if memory may explain the observed one."""
-    assert member.estimate is not None
-    return memory_charge.nearest_null(member.estimate.nominal.mean, member.estimate.memory.null)
+    comparisons = resampled_units.compare_simultaneously(requests, level=1 - alpha, draws=times, rng=rng)
+    tested = list(family)
+    for index, comparison in zip(itertools.chain(*groups.values()), itertools.chain(*comparisons), strict=True):
+        estimate, joint = family[index].estimate, comparison if nulls[index] is not None else comparison._replace(p=1.0)
+        assert estimate is not None
+        tested[index] = family[index]._replace(estimate=estimate._replace(uncharged=joint), adjusted=joint.p)
+    return tested
 
 
 def _isocache_row(

@@ -170,10 +170,8 @@ def _curve_point(
     is_measured = ~np.isnan([base, table]).any(axis=(0, 1))
     if is_measured.sum() < 2:
         return None
-    (base_accuracy, base_memory), (accuracy, memory) = (
-        base[:, is_measured].mean(axis=1),
-        table[:, is_measured].mean(axis=1),
-    )
+    base_accuracy, base_memory = base[:, is_measured].mean(axis=1)
+    accuracy, memory = table[:, is_measured].mean(axis=1)
     return CurvePoint(
         comparator_point.memory * float(memory / base_memory),
         comparator_point.accuracy + float(accuracy - base_accuracy),

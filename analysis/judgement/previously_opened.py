@@ -39,11 +39,8 @@ def describe_opened(lock: Mapping[str, Any]) -> list[str]:
     """Return a sentence per task, and one for each claimed registration whose lock could not be read."""
     sentences = []
     for task, opened, total, by_registration in opened_problems(lock):
-        names = (
-            list(by_registration)
-            if len(by_registration) == 1
-            else [f"{name} ({count})" for name, count in by_registration.items()]
-        )
+        has_several = len(by_registration) > 1
+        names = [f"{name} ({count})" if has_several else name for name, count in by_registration.items()]
         sentences.append(
             f"{opened} of {total} held-out problems of {task} had been opened before this was locked, by "
             f"{', '.join(names)}."

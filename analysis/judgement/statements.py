@@ -119,24 +119,23 @@ def _same_slot_sentences(lock: Mapping[str, Any]) -> list[str]:
 
 
 def _limitations(judged: Mapping[str, Any], lock: Mapping[str, Any]) -> list[str]:
-    contrasts, missing = judged["contrasts"], judged["missing"]
+    contrasts, missing, content = judged["contrasts"], judged["missing"], lock["protocol"]["content"]
+    decision = content["decision"]
     decisive = _count_decisive(missing)
     chosen = judged["selected"]["arm"] if "selected" in judged else None
     prompt_sentences = [
         f"A difference that the cache alone makes: {sentence}."
         for sentence in arm_text.differing_prompt_sentences(lock, chosen)
     ]
-    sentences, rule_verdict = (
-        [*_deviation_sentences(judged, lock), *_gate_sentences(judged), *prompt_sentences],
-        verdict_line.rule_verdict(judged),
-    )
+    sentences = [*_deviation_sentences(judged, lock), *_gate_sentences(judged), *prompt_sentences]
+    rule_verdict = verdict_line.rule_verdict(judged)
     if decisive:
         what = "have no grade" if missing["rule"] == "inconclusive" else "were never run"
         sentences.append(
             f"The registered question: {decisive} of {missing['registered']} lanes {what}, "
             "and the registered rule then answers INCONCLUSIVE."
         )
-        if read_judging(lock) > 2 and measures_memory(lock["protocol"]["content"]["decision"]):
+        if read_judging(lock) > 2 and measures_memory(decision):
             sentences.append(f"The memory of all problems: {MEASURED_MEMORY}.")
     elif rule_verdict == INCONCLUSIVE:
         is_other_word = judged["verdict"] != INCONCLUSIVE and not verdict_line.is_judged_as_shipped(judged)
@@ -150,7 +149,7 @@ def _limitations(judged: Mapping[str, Any], lock: Mapping[str, Any]) -> list[str
             f"What {wrong} of {missing['registered']} lanes would have answered: they ended without a grade "
             f"and count as not correct, as registered; {MEASURED_MEMORY}."
         )
-    if judged["gate"] is None and measures_memory(lock["protocol"]["content"]["decision"]):
+    if judged["gate"] is None and measures_memory(decision):
         sentences.append("That the full cache can do the task: this study registers no gate.")
     if missing.get("owed") and not verdict_line.is_judged_as_shipped(judged):
         sentences.append(
@@ -171,7 +170,6 @@ def _limitations(judged: Mapping[str, Any], lock: Mapping[str, Any]) -> list[str
             f"Anything in {len(few)} of {len(contrasts)} contrasts, where fewer than two problems could be "
             f"compared: {list_first(few)}."
         )
-    decision = lock["protocol"]["content"]["decision"]
     unmatched = [contrast_name(row) for row in contrasts if not row["matched"] and row["difference"] is not None]
     if is_against_full(decision):
         sentences += _unsaved_limits(lock, unmatched, len(contrasts))
@@ -194,7 +192,7 @@ def _limitations(judged: Mapping[str, Any], lock: Mapping[str, Any]) -> list[str
                 f"were not matched within {tolerance}: {list_first(unmatched)}."
             )
         sentences += memory_statements.unequal_memory(others, float(tolerance))
-    if "outcome" in lock["protocol"]["content"]:
+    if "outcome" in content:
         sentences.append(
             "That more answers are right, or that any arm answers as the full cache does: every arm was fed the full "
             "cache's text, also after a token that it would have said otherwise, and agreement with it is compared."

@@ -102,6 +102,11 @@ def idle_text(contrast: Mapping[str, Any]) -> str:
     return "counted above" if "repeats" in contrast else ""
 
 
+def unmatched_reason(contrasts: Iterable[Mapping[str, Any]]) -> str:
+    """Return why contrasts that are not matched count for nothing."""
+    return "no memory was saved" if any("saves" in contrast for contrast in contrasts) else "memory was not matched"
+
+
 def sample_text(judged: Mapping[str, Any]) -> str:
     """Return the size of the sample and its units; of a judgement without them what its label states of its size."""
     label = str(judged.get("label", ""))

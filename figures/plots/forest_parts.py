@@ -155,8 +155,7 @@ def _mark_notes(judged: Mapping[str, Any], parts: Sequence[Part]) -> list[str]:
         size = judged_numbers.format_points(str(bound[0] / 100)).lstrip(MINUS)
         sentences.append(f"Dashed: the registered margin, {size} pp.")
     sentences.append("Arrowhead: the interval continues beyond the axis.")
-    saves = any("saves" in contrast for contrast in contrasts)
-    reason = "no memory was saved" if saves else "memory was not matched"
+    reason = formatting.unmatched_reason(contrasts)
     marks = (
         "◆ differs from 0 after correction, at matched memory. ○ and ◇ count for nothing: no difference "
         f"after correction, or {reason} (†)."
@@ -191,12 +190,9 @@ def equal_memory_text(contrast: Mapping[str, Any]) -> str:
     isocache = contrast.get("isocache")
     if isocache is None or isocache["why"] == "matched":
         return ""
-    interpolated = isocache["interpolated"]
-    return (
-        str(isocache["why"])
-        if interpolated is None
-        else f"{judged_numbers.format_points(interpolated['difference'])} pp"
-    )
+    if (interpolated := isocache["interpolated"]) is None:
+        return str(isocache["why"])
+    return f"{judged_numbers.format_points(interpolated['difference'])} pp"
 
 
 def side_names(judged: Mapping[str, Any]) -> tuple[str, str]:

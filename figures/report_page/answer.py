@@ -84,10 +84,8 @@ def _caveats(judged: Row) -> list[str]:
         messages.append(f"{subject} is {chosen}, selected on development problems.")
     estimated = [contrast for contrast in contrasts if contrast["difference"] is not None]
     if unmatched := sum(not contrast["matched"] for contrast in estimated):
-        memory_phrase = (
-            "no memory was saved" if any("saves" in contrast for contrast in estimated) else "memory was not matched"
-        )
-        messages.append(f"In {unmatched} of {count_contrasts(contrasts)} {memory_phrase}{rule.text.unmatched}.")
+        reason = formatting.unmatched_reason(estimated)
+        messages.append(f"In {unmatched} of {count_contrasts(contrasts)} {reason}{rule.text.unmatched}.")
     if memory_explained := [contrast for contrast in estimated if (contrast.get("memory") or {}).get("decided")]:
         refute = verdict_line.rule_verdict(judged) == REFUTED and "margin" in judged
         others = (

@@ -5,6 +5,7 @@ It has the numbers and marks of `figures.plots.forest`, and adapts to the width 
 
 import itertools
 import math
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 
@@ -20,6 +21,7 @@ from protocol.formats.escape import escape_control
 
 Row: TypeAlias = Mapping[str, Any]
 CONTEXT_CHARACTERS, EXCERPT_CHARACTERS = 60, 240  # characters of a text before the first difference, and in all
+NEXT_WORD = re.compile(r"\s*\S*")
 MAX_TICKS = 6  # at most
 HEADS = {"delta": "Δ (pp)", "interval": "95 % interval", "p": "p", "size": "n", "cache": "cache", "says": "says"}
 
@@ -121,7 +123,7 @@ def _legend_notes(judged: Row) -> list[str]:
     contrasts = judged["contrasts"]
     estimated = [contrast for contrast in contrasts if contrast["difference"] is not None]
     unmatched = [contrast for contrast in estimated if not contrast["matched"]]
-    reason = "no memory was saved" if any("saves" in contrast for contrast in estimated) else "memory was not matched"
+    reason = formatting.unmatched_reason(estimated)
     unfair = f" {_format_outcome(unmatched[0])}: {reason}." if unmatched else ""
     hollow = (
         " ◇ passes and is unmatched." if any(contrast["better"] or contrast["worse"] for contrast in unmatched) else ""
@@ -183,13 +185,9 @@ def _cut_excerpt(text: str, common_prefix: int) -> dict[str, str]:
     """
     start = max(0, common_prefix - CONTEXT_CHARACTERS)
     end = start + EXCERPT_CHARACTERS
-    word = (
-        common_prefix + len(text[common_prefix:].split(maxsplit=1)[0])
-        if text[common_prefix:].strip()
-        else common_prefix
-    )
-    word += len(text[common_prefix:]) - len(text[common_prefix:].lstrip())
-    word = min(word, end)
+    match = NEXT_WORD.match(text, common_prefix)
+    assert match is not None  # it matches an empty text
+    word = min(match.end(), end)
     return {
         "before": "… " * (start > 0) + escape_control(text[start:common_prefix]),
         "word": escape_control(text[common_prefix:word]),

@@ -62,10 +62,8 @@ def read_judged_study(folder: Path, witness: str = formatting.WITNESS) -> Judged
     judged, study = page.read_judged(folder, witness), read_study(folder)
     texts = _Texts(folder / "records")
     _, verdict = read_document(folder / "verdict.json")
-    (claim_digest, claim), (seal_digest, seal) = (
-        read_document(folder / "claim.json"),
-        read_document(folder / "seal.json"),
-    )
+    claim_digest, claim = read_document(folder / "claim.json")
+    seal_digest, seal = read_document(folder / "seal.json")
     for name, document_citing, digest in (("lock", verdict, study.registration), ("seal", verdict, seal_digest)):
         if document_citing.get(name) != digest:
             raise RecordError(
@@ -165,8 +163,6 @@ def _count_repeats(folder: Path) -> RepeatedLanes | None:
         for (*lane, arm), grade in grades.items()
         if arm.endswith(RERUN_SUFFIX) and (*lane, arm.removesuffix(RERUN_SUFFIX)) in grades
     ]
-    return (
-        RepeatedLanes(sum(first_grade != second_grade for first_grade, second_grade in pairs), len(pairs))
-        if pairs
-        else None
-    )
+    if not pairs:
+        return None
+    return RepeatedLanes(sum(first != second for first, second in pairs), len(pairs))

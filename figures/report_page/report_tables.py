@@ -32,10 +32,7 @@ def contrasts_table(caption: str, rows: Sequence[Mapping[str, Any]]) -> Markup:
     heads = [*CELL_FIELDS, "subject", "against", "problems", "gains", "losses", "Δ (pp)"]
     p = "p that decides" if any(map(judged_numbers.has_decisive_numbers, rows)) else "p, uncorrected"
     heads += ["95 % interval, uncorrected", "simultaneous interval", p, "cache ratio", "worst ratio", "says"]
-    cells, charges = (
-        [_contrast_cells(contrast) for contrast in rows],
-        [formatting.memory_charge(contrast) for contrast in rows],
-    )
+    cells, charges = list(map(_contrast_cells, rows)), list(map(formatting.memory_charge, rows))
     if any(contrast.get("low_margin") is not None for contrast in rows):
         column = heads.index("simultaneous interval") + 1
         heads.insert(column, "limits about the margin")
