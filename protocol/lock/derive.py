@@ -47,7 +47,7 @@ def derive_lock(design: Design, promises: Promises, inputs: Mapping[str, Any]) -
     items = {task.name: inputs["items"].get(task.name) for task in design.tasks}
     sizes = {str(len(resampling_problems(item))) for item in items.values() if item is not None}
     checks = inputs["checks"]
-    judging = choose_judging(inputs["parent"], inputs["protocol"]["sha256"])
+    judging = choose_judging(inputs["parent"], inputs["protocol"]["sha256"], design.content())
     content = {
         **{name: inputs[name] for name in (*OBSERVED, *OBSERVED_CONTENT)},
         **({CITES: inputs[CITES]} if inputs.get(CITES) else {}),

@@ -277,8 +277,9 @@ FIELDS = documents.declare_document(
             MapOf(_CITED, min_length=1), "Whose records arms take, by arm.", if_absent="every arm is decoded"
         ),
         "judging": Field(
-            Integer(1, 3),
-            "The rules of judging: 3, or fewer where a study that ships with kv-prereg is run again as it was locked.",
+            Integer(1, 4),
+            "The rules of judging: 3, of an anatomy with `slip` 4, or fewer where a study that ships with kv-prereg is "
+            "run again as it was locked.",
         ),
         "chance": Field(
             MapOf(SHARE), "What a guess gets right, by task; of no task where `judging` is 1, or with an outcome."

@@ -100,7 +100,7 @@ def check(study: Registration) -> str:
         if is_shipped:
             expected = version_1.restore(expected, locked)
         else:
-            expected |= {"judging": 2} if study.lock.digest in judging_version.SECOND else {}
+            expected |= judging_version.shipped_judging(study.lock.digest)
             for arm in design.arms if design.decodes else ():
                 _check_arm(arm, locked, wrong, undetermined)
             by_library = wrong if _has_libraries_of(locked) and not is_other_code else undetermined

@@ -13,7 +13,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from analysis.stats import correlations
-from analysis.stats.multiplicity import corrected_alpha
 from protocol.formats.text_tables import to_plain
 from protocol.instruments.anatomy.analysis import (
     data_flow,
@@ -57,7 +56,7 @@ def explore_anatomy(folder: Path) -> dict[str, Any]:
     """
     folder = Path(folder)
     anatomy = read_anatomy(folder)
-    level = corrected_alpha(float(anatomy.settings["alpha"]), len(anatomy.pairs))
+    level = anatomy.level
     pairs = [_explore_pair(folder, anatomy, pair, level, index) for index, pair in enumerate(anatomy.pairs)]
     report: dict[str, Any] = to_plain(
         {

@@ -20,7 +20,6 @@ from numpy.typing import NDArray
 
 from analysis.judgement.untrusted_files import RecordError
 from analysis.stats import correlations
-from analysis.stats.multiplicity import corrected_alpha
 from protocol.formats.text_tables import to_plain
 from protocol.instruments.anatomy.analysis import slip_test, trace_statistics
 from protocol.instruments.anatomy.analysis.agreement import (
@@ -112,8 +111,8 @@ def judge(folder: Path) -> dict[str, Any]:
     """Return the content of verdict.json:
 
     registration, reading; beyond: "parts", where agreement beyond position is asked within parts; alpha; level:
-    alpha over the registered pairs (Bonferroni); coverage: 1 - 2 level, of every interval below; draws, seed: of
-    the bootstraps.
+    alpha over the registered pairs (Bonferroni), half of it where `slip` has the other half; coverage: 1 - 2 level, of
+    every interval below; draws, seed: of the bootstraps.
     states: of all traces of both halves, how many ended in each state.
     pairs: one of each registered (model, task), in order:
         model, task; states, varying, units: as in chosen.json, of the testing half;
@@ -128,8 +127,8 @@ def judge(folder: Path) -> dict[str, Any]:
         needed: for a mean rho of 0.1, 0.2 and 0.3 and power 0.8: fisher (traces as EpiKV counts, two-sided
              .05), testing and each_half, as in `power.needed_traces`, at this level, with the spread of the
              choosing half and its number of candidates.
-        slip: only where registered, as `slip_test.test_slip`, at level: alpha over twice the pairs, for its two
-             questions.
+        slip: only where registered, as `slip_test.test_slip`, at level: half of that of the signal, for its two
+             questions; from judging 4 on all share alpha, before these had one of their own.
       rho to needed are null without a test.
 
     Raises RecordError as `choose` does, for an incomplete testing half, and for a chosen.json that is missing
@@ -145,7 +144,7 @@ def judge(folder: Path) -> dict[str, Any]:
         raise RecordError(
             f"{folder}: {ANATOMY}/{CHOSEN}: is not what the choosing half gives; run: kv-prereg audit {folder}"
         )
-    level = corrected_alpha(float(anatomy.settings["alpha"]), len(anatomy.pairs))
+    level = anatomy.level
     pairs = [
         _test_pair(anatomy, pair, choice, level, number) | _test_slip(anatomy, pair)
         for number, pair, choice in zip(count(), anatomy.pairs, chosen["pairs"], strict=False)
@@ -225,7 +224,7 @@ def _test_slip(anatomy: Anatomy, pair: Pair) -> dict[str, Any]:
     """Return the test of what is dropped of the thought, where it is registered."""
     if "slip" not in anatomy.settings:
         return {}
-    level = corrected_alpha(float(anatomy.settings["alpha"]), 2 * len(anatomy.pairs))
+    level = anatomy.level / 2
     return {"slip": {"level": level, **slip_test.test_slip(anatomy, pair, level)}}
 
 

@@ -16,9 +16,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from analysis.judgement import study_files, untrusted_files
-from analysis.judgement.judging_rules import is_judged_as_shipped
+from analysis.judgement.judging_rules import is_judged_as_shipped, read_judging
 from analysis.judgement.untrusted_files import RecordError
+from analysis.stats.multiplicity import corrected_alpha
 from protocol.formats.refusals import Tampered
+from protocol.formats.vocabulary import SHARED_ALPHA_JUDGING
 from protocol.instruments.anatomy import trace_file
 from protocol.instruments.anatomy.fields import CORRECT, HALVES, MEASURED, PARTS, POSITION, READINGS, STATES
 from protocol.instruments.anatomy.slip import DROPS
@@ -113,6 +115,12 @@ class Anatomy(NamedTuple):
     clusters: Mapping[str, Mapping[str, str]]  # by task, the cluster of each problem; empty if it names none
     arms: tuple[str, ...]
     traces: tuple[Trace, ...]
+    shares_alpha: bool = False  # between the chosen signal and the questions of slip; else each has its own
+
+    @property
+    def level(self) -> float:
+        """Alpha of the chosen signal over the pairs (Bonferroni): half of the registered one where slip has a half."""
+        return corrected_alpha(float(self.settings["alpha"]), len(self.pairs) * (2 if self.shares_alpha else 1))
 
     @property
     def reading(self) -> str:
@@ -197,7 +205,8 @@ def read_anatomy(folder: Path) -> Anatomy:
             raise RecordError(f"{location}: a second trace of {trace.problem}; each is recorded once")
     if not traces:
         raise NothingLabelled(f"{folder}: no trace was labelled yet; run: kv-prereg anatomy {folder}")
-    return Anatomy(digest, settings, pairs, expected, clusters, arms, tuple(traces.values()))
+    shares_alpha = "slip" in settings and read_judging(lock) >= SHARED_ALPHA_JUDGING
+    return Anatomy(digest, settings, pairs, expected, clusters, arms, tuple(traces.values()), shares_alpha)
 
 
 def read_document(folder: Path, name: str) -> dict[str, Any] | None:

@@ -111,6 +111,22 @@ def test_a_signal_in_one_model_alone_agrees_there_and_alpha_is_shared(tmp_path):
     assert [words["b", task] for task in ("chain", "needle")] == ["NOT SHOWN"] * 2
 
 
+@pytest.mark.parametrize(("judging", "signal", "question"), [(3, 0.05, 0.025), (4, 0.025, 0.0125)])
+def test_the_signal_and_the_questions_of_slip_share_alpha_from_judging_four_on(judging, signal, question, tmp_path):
+    """By 4 one signal and two questions have 5 % together, by 3 each kind has 5 %."""
+    folder = made(tmp_path, planted=PLANTED)
+    lock = json.loads((folder / "lock.json").read_bytes())
+    lock["judging"] = judging
+    without = judge(chosen(folder))
+    assert (float(without["level"]), "slip" in without["pairs"][0]) == (0.05, False)
+    lock["protocol"]["content"]["anatomy"]["slip"] = "0.3"
+    (folder / "lock.json").write_text(json.dumps(lock))
+    verdict = judge(chosen(folder))
+    assert float(verdict["level"]) == signal
+    assert float(verdict["coverage"]) == 1 - 2 * signal
+    assert float(verdict["pairs"][0]["slip"]["level"]) == question
+
+
 def test_clusters_are_the_units_and_stand_in_one_half(tmp_path):
     (pair,) = judge(chosen(made(tmp_path / "apart", planted=PLANTED, problems=40, clusters=20)))["pairs"]
     assert (pair["varying"], pair["units"]) == (20, 10)
