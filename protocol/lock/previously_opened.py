@@ -11,7 +11,7 @@ development problems that somebody looked at, and generated retrieval problems t
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
@@ -152,9 +152,16 @@ def _digest_texts(task: Task | None, problems: Iterable[str]) -> frozenset[str]:
     if not isinstance(task, _HasContent):
         return frozenset()
     try:
+        if registry.is_generated(task):
+            return _digest_generated(task, frozenset(problems))
         return frozenset(map(task.content_digest, problems))
     except Refusal:
         return frozenset()
+
+
+@cache  # many studies hold out the same problems, and a command compares several times
+def _digest_generated(task: _HasContent, problems: frozenset[str]) -> frozenset[str]:
+    return frozenset(map(task.content_digest, problems))
 
 
 def _read_held_out(

@@ -53,9 +53,11 @@ def digest_text(*parts: str) -> str:
     """Return the SHA-256 of what a problem asks: in one Unicode normalization, without line breaks, the border
     of question and context, and characters that print nothing.
     """
-    text = unicodedata.normalize("NFC", "\n".join(parts))
-    visible = "".join(c for c in text if c not in JOINERS and not _is_variant(c))
-    return canonical.digest({"asked": " ".join(visible.split())})
+    text = "\n".join(parts)
+    if not text.isascii():  # ASCII is normalized, and has none of these characters
+        text = unicodedata.normalize("NFC", text)
+        text = "".join(c for c in text if c not in JOINERS and not _is_variant(c))
+    return canonical.digest({"asked": " ".join(text.split())})
 
 
 class RowFault(NamedTuple):
