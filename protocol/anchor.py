@@ -26,7 +26,7 @@ from protocol.evidence.registration import Registration
 from protocol.formats.progress_display import phase
 from protocol.formats.refusals import BadInput
 from protocol.formats.suggestions import unknown_message
-from protocol.witnesses import Authority, GitRemote, OpenTimestamps, SigstoreLog
+from protocol.witnesses import Authority, GitRemote, OpenTimestamps, SigstoreLog, stamping
 from protocol.witnesses.ots import CALENDARS
 
 
@@ -55,14 +55,14 @@ def main(argv: list[str] | None = None) -> int:
         }
         if args.upgrade:
             for document in documents:
-                if anchors.has_proof(study, document, calendars):
+                if stamping.has_proof(study, document, calendars):
                     with phase(f"asking for the block of {document}"):
-                        anchors.upgrade(study, document, calendars)
+                        stamping.upgrade(study, document, calendars)
         for witness in (witnesses_by_name[name] for name in args.witness):
             for document in documents:
-                if not anchors.has_proof(study, document, witness):
+                if not stamping.has_proof(study, document, witness):
                     with phase(f"asking a witness to stamp {document}"):
-                        anchors.stamp(study, document, witness)
+                        stamping.stamp(study, document, witness)
         with phase("checking the proofs"):
             proofs = anchors.verify_anchors(study, trusted)
         if args.require_anchor:

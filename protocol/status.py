@@ -25,9 +25,9 @@ from analysis.rules import full_cache_gate, verdict_counts, verdict_line
 from protocol import command, witnesses
 from protocol.evidence.audit import amendment, study_status
 from protocol.evidence.audit.study_status import StudyStatus
-from protocol.evidence.external import anchors, git_history
+from protocol.evidence.external import anchors, missing_registrations
 from protocol.evidence.external.anchors import Anchor
-from protocol.evidence.external.git_history import MissingRegistrations
+from protocol.evidence.external.missing_registrations import MissingRegistrations
 from protocol.evidence.registration import PROTOCOL, VERDICT, Registration
 from protocol.formats import escape, files
 from protocol.formats.progress_display import format_duration, phase
@@ -209,7 +209,7 @@ def read_index(folder: Path) -> Index:
         entries = [read_entry(study, environment_of_machine) for study in studies]
     registered = [entry for entry in entries if entry.status.state != "written"]
     unlocked = [entry for entry in entries if entry.status.state == "written"]
-    removed = None if Registration(folder) in studies else git_history.find_missing(folder)
+    removed = None if Registration(folder) in studies else missing_registrations.find_missing(folder)
     return Index(registered, unlocked, count_states(registered), removed)
 
 

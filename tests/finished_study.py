@@ -6,6 +6,7 @@ from pathlib import Path
 from protocol.evidence import claim, ledger, records, seal, verdict
 from protocol.evidence.held_out_guard import HeldOutGuard
 from protocol.evidence.registration import Registration
+from protocol.evidence.shard_writer import ShardWriter
 from protocol.lock import bundle, closure, installed_versions, lock
 from protocol.lock.lock import Lock
 
@@ -187,7 +188,7 @@ def lanes() -> list[tuple[str, str]]:
 MACHINE = {"executor": "local", "host": "here", "device": "cpu"}
 
 
-def record(shard: records.ShardWriter, registration: str, arm: str, problem: str, attempt: int = 1) -> None:
+def record(shard: ShardWriter, registration: str, arm: str, problem: str, attempt: int = 1) -> None:
     """The lane alone; the side file has the trajectories of both lanes of its problem, as a batch's has."""
     contents = [{"held": held(arm), "allocated": 4 * [ROOM], "heads": 4} for arm in ARMS]
     name = shard.keep_trajectories(contents)
@@ -203,7 +204,7 @@ def confirm(folder: Path, *, stop_after: int | None = None, backwards: bool = Fa
     with claim.exclusive_run(Registration(folder)):
         attempt = claim.take(Registration.with_lock(folder, held))
         HeldOutGuard(held, folder).ids("toy", "confirm")
-        with records.ShardWriter(place) as shard:
+        with ShardWriter(place) as shard:
             order = lanes()[::-1] if backwards else lanes()
             missing = [lane for lane in order if records.body_key(body("", *lane)) not in shard]
             for lane in missing[:stop_after]:

@@ -13,6 +13,7 @@ from typing import Any
 from protocol.evidence import late_randomness, records
 from protocol.evidence.records import Key, Record
 from protocol.evidence.registration import CLAIM, SEAL, Registration
+from protocol.evidence.shard_writer import ShardWriter
 from protocol.formats import files
 from protocol.formats.citations import CITED_BY, CITED_SHARD, CITES, FIELD, list_cited_locks
 from protocol.formats.findings import CannotTell
@@ -137,7 +138,7 @@ def copy_due(study: Registration) -> None:
     for entry in _entries(study.lock.content):
         cited, folder = _find(study, entry), study.phase_folder("confirm")
         wanted = _cited_lanes(study, entry["lock"])
-        with records.ShardWriter(folder, CITED_SHARD) as shard:
+        with ShardWriter(folder, CITED_SHARD) as shard:
             missing = [lane for lane in wanted if lane not in shard]
             lines = _by_lane(cited, missing)
             if absent := [lane for lane in missing if lane not in lines]:

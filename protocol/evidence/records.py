@@ -8,13 +8,11 @@ those of one batch in a file named by the digest of its content. `docs/records.m
 `folder` is that of one phase of a registration: `records` when confirming, `probe` when probing.
 """
 
-import gzip
 import hashlib
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 from protocol.evidence import record_lines
 from protocol.evidence.record_lines import JoinedRecords as JoinedRecords
@@ -30,11 +28,10 @@ from protocol.evidence.record_lines import pause_gc as pause_gc
 from protocol.evidence.record_lines import read_shard as read_shard
 from protocol.evidence.record_lines import record_heads as record_heads
 from protocol.evidence.record_lines import select_records as select_records
-from protocol.formats import canonical, files, gzip_file, journal, shards
+from protocol.formats import canonical, files, gzip_file, shards
 from protocol.formats.record_fields import FOLDERS as FOLDERS
 from protocol.formats.record_fields import STATES as STATES
-from protocol.formats.record_fields import find_fault
-from protocol.formats.refusals import AlreadyClaimed, BadInput, Tampered
+from protocol.formats.refusals import Tampered
 
 TRAJECTORIES = "trajectories"
 
@@ -45,74 +42,6 @@ def count_excluded(records: Iterable[Record]) -> tuple[int, int]:
     for head in record_heads(records):
         excluded_by_problem[head.key.model, head.key.task, head.key.problem] = head.state == "excluded"
     return sum(excluded_by_problem.values()), len(excluded_by_problem)
-
-
-class ShardWriter:
-    """Appends to the shard in `folder` during a `with` block, as the only process.
-
-    Entering truncates a torn last line, which was never acknowledged. Raises Tampered when a complete line
-    does not verify, AlreadyClaimed while another process appends and for a shard that was packed.
-    """
-
-    def __init__(self, folder: Path, name: str = "shard-0.jsonl"):
-        self._folder, self._name = folder, name
-
-    def __enter__(self) -> Self:
-        path = self._folder / self._name
-        if files.exists(packed := path.with_name(path.name + shards.PACKED)):
-            raise AlreadyClaimed(f"{packed} is packed: its study is finished and records nothing more")
-        with ExitStack() as stack:
-            self._journal = stack.enter_context(journal.open_journal(path, wait=False, keep_lines=False))
-            shard_contents = read_shards(self._folder)
-            self._done = {head.key for head in record_heads(join_shards(shard_contents))}
-            self._chain = shard_contents[path.name].chain
-            self._journal.drop_torn()
-            self._exit_stack = stack.pop_all()
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._exit_stack.close()
-
-    def __contains__(self, lane: Key) -> bool:
-        return lane in self._done
-
-    def append(self, batch: Sequence[tuple[Mapping[str, Any], Mapping[str, Any]]]) -> None:
-        """Record a batch of (body, costs) in one write and one fsync: all of it is on disk on return.
-
-        Raises BadInput, and records nothing, for a lane that has its record, an invalid body, and a cited
-        trajectory that was not stored first.
-        """
-        added: dict[Key, bytes] = {}
-        checked_files: set[str] = set()
-        chain = self._chain
-        for body, costs in batch:
-            if wrong := find_fault(body, costs):
-                raise BadInput(f"record: {wrong}")
-            lane = body_key(body)
-            if lane in self or lane in added:
-                raise BadInput(f"{lane}: has its record, and a finished record is never rewritten")
-            if (citation := body["trajectory"]) and (name := _side_file_name(citation)) not in checked_files:
-                if not _side_file_path(self._folder, name).exists():
-                    raise BadInput(f"{lane}: keep the trajectory {citation} before the record that cites it")
-                checked_files.add(name)
-            added[lane], chain = record_lines.format_line(canonical.dumps(body), canonical.dumps(costs), chain)
-        self._journal.append([*added.values()])
-        self._done |= added.keys()
-        self._chain = chain
-
-    def keep_trajectories(self, contents: Sequence[Any]) -> str:
-        """Store trajectories next to the shards in one file; return its name, for `make_citation`.
-
-        The name is the digest of the canonical bytes, not of the compressed ones, which differ between builds
-        of zlib: so a replication on another machine can have the same outcome digest.
-        """
-        data = canonical.dumps(list(contents))
-        name = hashlib.sha256(data).hexdigest()
-        if (path := _side_file_path(self._folder, name)).exists():
-            read_side_file(self._folder, name)
-        else:
-            files.create(path, gzip.compress(data, mtime=0))
-        return name
 
 
 def make_citation(name: str, index: int) -> str:
@@ -162,7 +91,7 @@ def join_shards(contents: Mapping[str, ShardContent]) -> Sequence[Record]:
 
 def read_side_file(folder: Path, name: str) -> Any:
     """Read a side file. Raises Tampered when it is missing or its content does not match its name."""
-    path = _side_file_path(folder, name)
+    path = side_file_path(folder, name)
     try:
         data = gzip_file.read(path)
     except FileNotFoundError:
@@ -179,17 +108,17 @@ def list_side_files(folder: Path) -> set[Path]:
 
 def cited_files(folder: Path, records: Iterable[Record]) -> set[Path]:
     """Return the paths of the side files that `records` cite."""
-    return {_side_file_path(folder, _side_file_name(citation)) for citation in cited_trajectories(records)}
+    return {side_file_path(folder, side_file_name(citation)) for citation in cited_trajectories(records)}
 
 
 def hash_trajectories(folder: Path, records: Iterable[Record]) -> dict[str, str]:
     """Return the SHA-256 of each cited side file by name. Raises Tampered unless all exist and are intact."""
     digests = {}
-    for name, group in itertools.groupby(sorted(cited_trajectories(records)), key=_side_file_name):
+    for name, group in itertools.groupby(sorted(cited_trajectories(records)), key=side_file_name):
         by_citation = _read_by_citation(folder, name)
         for citation in group:
             _get_trajectory(by_citation, citation)
-        path = _side_file_path(folder, name)
+        path = side_file_path(folder, name)
         digests[path.name] = files.sha256(path)
     return digests
 
@@ -199,7 +128,7 @@ def read_trajectory(folder: Path, citation: str) -> dict[str, Any]:
 
     Raises Tampered as `read_side_file` does, and where the file does not have it.
     """
-    content: dict[str, Any] = _get_trajectory(_read_by_citation(folder, _side_file_name(citation)), citation)
+    content: dict[str, Any] = _get_trajectory(_read_by_citation(folder, side_file_name(citation)), citation)
     return content
 
 
@@ -211,7 +140,7 @@ def _read_by_citation(folder: Path, name: str) -> dict[str, Any]:
         {make_citation(name, index): item for index, item in enumerate(content)} if is_list else {name: content}
     )
     if not all(isinstance(item, dict) for item in by_citation.values()):
-        raise Tampered(f"{_side_file_path(folder, name).name}: holds what is no trajectory")
+        raise Tampered(f"{side_file_path(folder, name).name}: holds what is no trajectory")
     return by_citation  # in version 1 a trajectory may have its own file
 
 
@@ -222,10 +151,10 @@ def _get_trajectory(by_citation: Mapping[str, Any], citation: str) -> Any:
     return by_citation[citation]
 
 
-def _side_file_name(citation: str) -> str:
+def side_file_name(citation: str) -> str:
     """Return the name of the side file in a citation."""
     return citation.partition("#")[0]
 
 
-def _side_file_path(folder: Path, name: str) -> Path:
+def side_file_path(folder: Path, name: str) -> Path:
     return folder / TRAJECTORIES / f"{name}.json.gz"

@@ -7,6 +7,7 @@ from analysis.compare.scored_answers import ResultError
 from protocol.evidence import claim, late_randomness, ledger, records, seal
 from protocol.evidence.held_out_guard import HeldOutGuard
 from protocol.evidence.registration import CLAIM, Registration
+from protocol.evidence.shard_writer import ShardWriter
 from protocol.formats import files
 from protocol.formats.progress_display import phase
 from protocol.formats.refusals import BadInput, Tampered
@@ -68,7 +69,7 @@ def _record_outputs(study: Registration, outputs: Path | None, attempt: int) -> 
     except ResultError as refusal:
         raise (BadInput if outputs is not None else Tampered)(str(refusal)) from None
     ledger.ensure(study.folder, "outputs", {"outputs": output_files.store(study, read)})
-    with records.ShardWriter(study.phase_folder("confirm")) as shard:
+    with ShardWriter(study.phase_folder("confirm")) as shard:
         new = [(body, {"attempt": attempt}) for body in bodies if records.body_key(body) not in shard]
         shard.append(new)
 

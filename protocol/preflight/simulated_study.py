@@ -27,6 +27,7 @@ from figures.plots.forest import forest
 from figures.study import list_drawings
 from protocol.evidence import claim, ledger, looks, records, seal, selection, verdict
 from protocol.evidence.registration import Registration
+from protocol.evidence.shard_writer import ShardWriter
 from protocol.formats.citations import CITES
 from protocol.formats.refusals import BadInput
 from protocol.formats.registry import load_attribute
@@ -186,7 +187,7 @@ def _write_lanes(
     runner = find_runner(study.protocol)
     simulate = partial(_simulate_lane, outcome=outcome) if runner is None else load_attribute(runner.simulate)
     costs = {"attempt": 1, "prefill_seconds": "0.1", "decode_seconds": "0.2"}
-    with records.ShardWriter(study.folder / records.FOLDERS[phase]) as shard:
+    with ShardWriter(study.folder / records.FOLDERS[phase]) as shard:
         for cell in cells:
             lanes = [simulate(study.lock, cell, problem, rng) for problem in items[cell[1]][SPLITS[phase]]]
             bodies = [body | {"registration": study.lock.digest, "phase": phase} for body, _ in lanes]

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import NamedTuple, TypeAlias
 
 from protocol.evidence import records
+from protocol.evidence.shard_writer import ShardWriter
 from protocol.plan.design import Design
 from protocol.plan.grid import Cell
 from protocol.run.executors import Executor, Job, JobUpdate, factory
@@ -140,7 +141,7 @@ def record_units(
     concurrency: units that `execute` runs at once, for the time estimate.
     """
     written = 0
-    with records.ShardWriter(folder / records.FOLDERS[phase]) as shard:
+    with ShardWriter(folder / records.FOLDERS[phase]) as shard:
         missing = {
             index: [
                 (cell, problem)

@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from protocol.evidence.external import anchors
 from protocol.evidence.external.anchors import Unproven, Witness
 from protocol.evidence.late_randomness import LATER_SOURCES
 from protocol.evidence.registration import Registration
 from protocol.formats.programs import run_program
 from protocol.formats.refusals import BadInput
+from protocol.witnesses import stamping
 from protocol.witnesses.git_remote import GitRemote
 from protocol.witnesses.ots import OpenTimestamps
 from protocol.witnesses.rfc3161 import Authority
@@ -33,8 +33,8 @@ def stamp_lock(study: Registration) -> str:
     command = f"kv-prereg anchor {study.folder} lock --witness {kind}{option}"
     try:
         witness = _make_witness(table, study)
-        if not anchors.has_proof(study, "lock", witness):
-            anchors.stamp(study, "lock", witness)
+        if not stamping.has_proof(study, "lock", witness):
+            stamping.stamp(study, "lock", witness)
     except (Unproven, BadInput) as unreached:
         return f"no witness yet ({' '.join(str(unreached).split())}); before confirm: {command}"
     if kind == "ots":

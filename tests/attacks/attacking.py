@@ -9,6 +9,7 @@ from typing import Any
 import studies
 
 from protocol.evidence import ledger, records
+from protocol.evidence.shard_writer import ShardWriter
 from protocol.formats import canonical, documents
 
 
@@ -76,7 +77,7 @@ def rewrite_records(study: Path, change: Callable[[list[Any]], None]) -> None:
     found = records.read_records(place)
     change(found)
     (place / "shard-0.jsonl").unlink()
-    with records.ShardWriter(place) as shard:
+    with ShardWriter(place) as shard:
         shard.append([(record["body"], record["costs"]) for record in found])
 
 

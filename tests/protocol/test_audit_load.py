@@ -5,7 +5,7 @@ import sys
 
 from studies import ROOT
 
-MOST_LINES = 20_950  # 20,889 of quickstart on 2026-11-28; the aim is 15,000
+MOST_LINES = 20_850  # 20,746 of quickstart on 2026-11-28; the aim is 15,000
 
 AUDIT = """
 import contextlib, io, sys

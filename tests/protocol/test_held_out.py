@@ -14,6 +14,7 @@ from protocol import calibrate, confirm, probe, tasks
 from protocol.evidence import claim, ledger, records, seal, verdict
 from protocol.evidence.held_out_guard import HeldOutGuard, JudgedHeldOut
 from protocol.evidence.registration import Registration
+from protocol.evidence.shard_writer import ShardWriter
 from protocol.formats.refusals import AlreadyClaimed, BadInput, Tampered
 from protocol.lock import frozen_problems, lock
 from protocol.models import load
@@ -303,7 +304,7 @@ def test_a_held_out_prompt_that_was_probed_under_another_id_stops_confirm(
     ((body, costs),) = done.records.values()
     body |= {"registration": lock.read(folder).digest, "phase": "probe"}
     body["prompt"] = prompting.digest(*prompting.render(built, tokenizer, "inside"))
-    with records.ShardWriter(folder / "probe") as shard:
+    with ShardWriter(folder / "probe") as shard:
         shard.keep_trajectories(done.trajectories)
         shard.append([(body, {"attempt": 1, **costs})])
     monkeypatch.setattr(runner, "run_phase", lambda *_, **__: pytest.fail("a lane ran"))

@@ -9,8 +9,9 @@ import pytest
 import studies
 
 from protocol import confirm
-from protocol.evidence import claim, records, seal
+from protocol.evidence import claim, seal
 from protocol.evidence.registration import Registration
+from protocol.evidence.shard_writer import ShardWriter
 from protocol.formats import canonical
 from protocol.formats.refusals import Tampered
 
@@ -58,7 +59,7 @@ def test_a_shard_that_changes_after_it_was_read_is_not_sealed(tmp_path, monkeypa
     folder.parent.mkdir()
     locked = finished_study.locked(folder)
     finished_study.confirm(folder, stop_after=0)
-    with records.ShardWriter(folder / "records") as shard:
+    with ShardWriter(folder / "records") as shard:
         for lane in finished_study.lanes():
             finished_study.record(shard, locked.digest, *lane)
     contents, path = seal.make_content, folder / "records" / "shard-0.jsonl"

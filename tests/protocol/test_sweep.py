@@ -11,6 +11,7 @@ import studies
 from protocol.evidence import ledger, records, selection
 from protocol.evidence.audit import auditor
 from protocol.evidence.registration import Registration
+from protocol.evidence.shard_writer import ShardWriter
 from protocol.lock import version_1
 
 
@@ -129,7 +130,7 @@ def rewrite(folder, change):
     (folder / "probe" / "shard-0.jsonl").unlink()
     for record in found:
         change(record)
-    with records.ShardWriter(folder / "probe") as shard:
+    with ShardWriter(folder / "probe") as shard:
         shard.append([(record["body"], record["costs"]) for record in found])
 
 

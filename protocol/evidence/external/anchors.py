@@ -15,7 +15,7 @@ from protocol.evidence.registration import Registration
 from protocol.formats import documents, files
 from protocol.formats.citations import CITES
 from protocol.formats.findings import CannotTell, find_remedy, one_line
-from protocol.formats.refusals import BadInput, Tampered, Unanchored
+from protocol.formats.refusals import Tampered, Unanchored
 from protocol.lock import lock
 
 FOLDER = registration.ANCHORS
@@ -56,16 +56,6 @@ class Witness(Protocol):
         """Verify a proof. Raises Tampered if it is forged or of another digest, Unproven if undetermined."""
 
 
-class UpgradableWitness(Witness, Protocol):
-    """A witness whose proof is pending at first."""
-
-    def upgrade(self, digest: str, proof: bytes) -> bytes | None:
-        """Return the proof with new attestations added; None if there are none or it is complete.
-
-        Raises Tampered, Unproven.
-        """
-
-
 class Anchor(NamedTuple):
     document: str
     witness: str
@@ -84,51 +74,6 @@ class Anchor(NamedTuple):
 def existing_documents(study: Registration) -> list[str]:
     """Return the keys in DOCUMENTS of the documents that the study has."""
     return [document for document, name in DOCUMENTS.items() if study.has(name)]
-
-
-def has_proof(study: Registration, document: str, witness: Witness) -> bool:
-    return files.exists(_path(study, document, witness))
-
-
-def stamp(study: Registration, document: str, witness: Witness) -> None:
-    """Get a proof of `document` from `witness` and store it, once.
-
-    Raises BadInput when the document is missing, the proof exists, the witness is unavailable, or its answer
-    does not verify; Tampered where anchors/ is no plain folder.
-    """
-    files.list_folder(study.folder / FOLDER)
-    if document not in existing_documents(study):
-        raise BadInput(f"{study.folder} has no {DOCUMENTS[document]} to stamp")
-    if has_proof(study, document, witness):
-        raise BadInput(f"{_path(study, document, witness)} exists; a witness vouches for a document once")
-    digest = _digest(study, document)
-    try:
-        proof = witness.stamp(digest)
-    except Unproven as unproven:
-        raise BadInput(f"{document} by {witness.name}: {unproven}") from None
-    try:
-        witness.verify(digest, proof)
-    except Unproven:
-        pass  # stored as it is: pending, or from an authority that others may trust
-    except Tampered as error:
-        raise BadInput(f"{witness.name} answered what is no proof of {document}: {error}") from None
-    files.create(_path(study, document, witness), proof)
-
-
-def upgrade(study: Registration, document: str, witness: UpgradableWitness) -> bool:
-    """Add new attestations to a pending proof of `document`, and return whether there were any.
-
-    Raises BadInput when the witness is unavailable, Tampered for a proof of something else.
-    """
-    path = _path(study, document, witness)
-    try:
-        upgraded = witness.upgrade(_digest(study, document), files.read(path, MAX_PROOF_BYTES))
-    except Unproven as unproven:
-        raise BadInput(f"{document} by {witness.name}: {unproven}") from None
-    if upgraded is None:
-        return False
-    files.replace(path, upgraded)
-    return True
 
 
 def verify_anchors(study: Registration, witnesses: Iterable[Witness]) -> list[Anchor]:
@@ -199,17 +144,13 @@ def require_anchors(anchors: Sequence[Anchor], required: Iterable[str]) -> None:
             raise Unanchored(f"{DOCUMENTS[document]}: {reasons}; see: kv-prereg anchor --help")
 
 
-def _path(study: Registration, document: str, witness: Witness) -> Path:
-    return study.folder / FOLDER / f"{document}.{witness.suffix}"
-
-
-def _digest(study: Registration, document: str) -> str:
+def document_digest(study: Registration, document: str) -> str:
     return documents.read(study.folder / DOCUMENTS[document]).digest
 
 
 def _check_proof(study: Registration, document: str, witness: Witness, path: Path) -> Anchor:
     try:
-        attestation = witness.verify(_digest(study, document), files.read(path, MAX_PROOF_BYTES))
+        attestation = witness.verify(document_digest(study, document), files.read(path, MAX_PROOF_BYTES))
     except (Unproven, CannotTell) as undetermined:
         return Anchor(document, witness.name, "cannot tell", None, str(undetermined))
     except Tampered as error:

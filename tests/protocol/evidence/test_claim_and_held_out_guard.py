@@ -4,9 +4,10 @@ import sys
 import finished_study
 import pytest
 
-from protocol.evidence import claim, ledger, records, seal
+from protocol.evidence import claim, ledger, seal
 from protocol.evidence.held_out_guard import HeldOutGuard
 from protocol.evidence.registration import Registration
+from protocol.evidence.shard_writer import ShardWriter
 from protocol.formats.refusals import AlreadyClaimed, BadInput, Tampered
 from protocol.lock import lock
 
@@ -126,7 +127,7 @@ def test_a_seal_needs_a_record_for_every_registered_lane(folder):
 def test_a_seal_refuses_what_is_not_registered(folder, change):
     finished_study.confirm(folder, stop_after=5)
     held = lock.read(folder)
-    with records.ShardWriter(folder / "records") as shard:
+    with ShardWriter(folder / "records") as shard:
         shard.append([(finished_study.body(held.digest, "crystal", "p4") | change, {"attempt": 1})])
     before = finished_study.snapshot(folder)
     with pytest.raises(Tampered):

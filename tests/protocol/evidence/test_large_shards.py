@@ -9,6 +9,7 @@ from finished_study import body
 from protocol.evidence import record_lines, records
 from protocol.evidence.audit import auditor, consistency
 from protocol.evidence.registration import Registration
+from protocol.evidence.shard_writer import ShardWriter
 from protocol.formats import canonical, files, journal
 from protocol.formats.refusals import BadInput, Tampered
 
@@ -17,7 +18,7 @@ COSTS = {"attempt": 1, "prefill_seconds": "0.1"}
 
 @pytest.fixture
 def place(tmp_path):
-    with records.ShardWriter(tmp_path / "records") as shard:
+    with ShardWriter(tmp_path / "records") as shard:
         shard.append([(body("0" * 64, arm, "p2") | {"text": '","chain":"'}, COSTS) for arm in ("b", "a")])
         shard.append([(body("0" * 64, "a", "p3") | {"text": "½ \U0001f600"}, COSTS)])
     return tmp_path / "records"
@@ -67,7 +68,7 @@ def test_its_torn_tail_is_cut_and_the_rest_goes_on(place, large):
     whole = path.read_bytes()
     path.write_bytes(whole[:-5])
     assert records.read_shard(path).torn == len(whole.splitlines()[-1]) - 4
-    with records.ShardWriter(place) as shard:
+    with ShardWriter(place) as shard:
         shard.append([(body("0" * 64, "a", "p3") | {"text": "½ \U0001f600"}, COSTS)])
     assert path.read_bytes() == whole
 

@@ -6,6 +6,7 @@ import pytest
 
 from protocol.evidence import ledger, probe_attempts, records
 from protocol.evidence.registration import Registration
+from protocol.evidence.shard_writer import ShardWriter
 from protocol.formats import canonical
 from protocol.formats.refusals import Tampered
 
@@ -13,7 +14,7 @@ from protocol.formats.refusals import Tampered
 def look(folder, digest, problem):
     """One attempt to probe that records a problem."""
     number = probe_attempts.begin_attempt(Registration(folder))
-    with records.ShardWriter(folder / "probe") as shard:
+    with ShardWriter(folder / "probe") as shard:
         costs = {"attempt": number, "prefill_seconds": "0.1", "decode_seconds": "0.1"}
         cited = records.make_citation(shard.keep_trajectories([{"held": [number]}]), 0)
         bodies = (toy.body(digest, arm, problem, phase="probe", trajectory=cited) for arm in toy.ARMS)

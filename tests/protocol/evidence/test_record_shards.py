@@ -11,6 +11,7 @@ from finished_study import body, snapshot
 
 from protocol.evidence import record_lines, records
 from protocol.evidence.registration import Registration
+from protocol.evidence.shard_writer import ShardWriter
 from protocol.formats import canonical
 from protocol.formats.refusals import AlreadyClaimed, BadInput, Tampered
 from protocol.lock import lock
@@ -25,9 +26,9 @@ import sys
 from pathlib import Path
 sys.path.insert(0, sys.argv[2])
 from finished_study import body
-from protocol.evidence import records
+from protocol.evidence.shard_writer import ShardWriter
 
-with records.ShardWriter(Path(sys.argv[1])) as shard:
+with ShardWriter(Path(sys.argv[1])) as shard:
     number = 0
     while True:
         lane = body("0" * 64, "crystal", f"p{number}")
@@ -40,7 +41,7 @@ with records.ShardWriter(Path(sys.argv[1])) as shard:
 
 @pytest.fixture
 def place(tmp_path):
-    with records.ShardWriter(tmp_path / "records") as shard:
+    with ShardWriter(tmp_path / "records") as shard:
         shard.append([(body("0" * 64, "full", "p2"), COSTS), (body("0" * 64, "crystal", "p2"), COSTS)])
         shard.append([(body("0" * 64, "crystal", "p3"), COSTS)])
     return tmp_path / "records"
@@ -76,7 +77,7 @@ def test_a_torn_tail_is_truncated_and_the_rest_kept(place, cut):
     path = place / "shard-0.jsonl"
     whole = path.read_bytes()
     path.write_bytes(whole[:-cut])
-    with records.ShardWriter(place) as shard:
+    with ShardWriter(place) as shard:
         assert records.body_key(body("", "crystal", "p2")) in shard
         assert records.body_key(body("", "crystal", "p3")) not in shard
         shard.append([(body("0" * 64, "crystal", "p3"), COSTS)])
@@ -86,7 +87,7 @@ def test_a_torn_tail_is_truncated_and_the_rest_kept(place, cut):
 def test_a_torn_tail_goes_even_when_nothing_is_left_to_record(place):
     whole = (place / "shard-0.jsonl").read_bytes()
     (place / "shard-0.jsonl").write_bytes(whole + b'{"body"')
-    with records.ShardWriter(place):
+    with ShardWriter(place):
         pass
     assert (place / "shard-0.jsonl").read_bytes() == whole
 
@@ -114,7 +115,7 @@ def test_a_whole_line_that_does_not_verify_is_tampering_and_nothing_is_truncated
     path = place / "shard-0.jsonl"
     path.write_bytes(b"".join(edit(path.read_bytes().splitlines(keepends=True))))
     before = snapshot(place)
-    with pytest.raises(Tampered, match=r"shard-0\.jsonl"), records.ShardWriter(place):
+    with pytest.raises(Tampered, match=r"shard-0\.jsonl"), ShardWriter(place):
         pass
     assert snapshot(place) == before
 
@@ -122,7 +123,7 @@ def test_a_whole_line_that_does_not_verify_is_tampering_and_nothing_is_truncated
 def test_a_finished_record_is_never_rewritten(place):
     before = snapshot(place)
     new, old = body("0" * 64, "full", "p3"), body("0" * 64, "full", "p2")
-    with records.ShardWriter(place) as shard:
+    with ShardWriter(place) as shard:
         for batch in ([old], [new, old], [new, new]):
             with pytest.raises(BadInput, match="never rewritten"):
                 shard.append([(each, COSTS) for each in batch])
@@ -173,7 +174,7 @@ def test_a_finished_record_is_never_rewritten(place):
 )
 def test_a_malformed_record_is_refused_by_the_name_of_its_field(place, change, named):
     before = snapshot(place)
-    with records.ShardWriter(place) as shard, pytest.raises(BadInput) as refusal:
+    with ShardWriter(place) as shard, pytest.raises(BadInput) as refusal:
         shard.append([(body("0" * 64, "full", "p3") | change, COSTS)])
     assert named in str(refusal.value)
     assert snapshot(place) == before
@@ -194,7 +195,7 @@ def test_a_malformed_record_is_refused_by_the_name_of_its_field(place, change, n
 )
 def test_malformed_costs_are_refused_by_the_name_of_their_field(place, costs, named):
     before = snapshot(place)
-    with records.ShardWriter(place) as shard, pytest.raises(BadInput) as refusal:
+    with ShardWriter(place) as shard, pytest.raises(BadInput) as refusal:
         shard.append([(body("0" * 64, "full", "p3"), costs)])
     assert named in str(refusal.value)
     assert snapshot(place) == before
@@ -205,7 +206,7 @@ def test_malformed_costs_are_refused_by_the_name_of_their_field(place, costs, na
 def test_a_lane_that_did_not_end_well_has_no_outcome(place, state, extra):
     nothing = dict.fromkeys(("stop", "answer", "grade", "cache", "trajectory"))
     ended = body("0" * 64, "full", "p3") | {"state": state, "reason": "because"} | nothing
-    with records.ShardWriter(place) as shard:
+    with ShardWriter(place) as shard:
         with pytest.raises(BadInput, match=f"'{state}' goes with no {next(iter(extra))}"):
             shard.append([(ended | extra, COSTS)])
         shard.append([(ended, COSTS)])
@@ -221,19 +222,19 @@ def test_a_failed_lane_is_recorded_with_its_reason(place):
         "cache": None,
         "text": "",
     }
-    with records.ShardWriter(place) as shard:
+    with ShardWriter(place) as shard:
         shard.append([(failed, COSTS)])
     assert records.read_records(place)[-1]["body"] == failed
 
 
 def test_a_shard_has_one_writer(place):
-    with records.ShardWriter(place), pytest.raises(AlreadyClaimed, match="another process"), records.ShardWriter(place):
+    with ShardWriter(place), pytest.raises(AlreadyClaimed, match="another process"), ShardWriter(place):
         pass
 
 
 def test_trajectories_are_named_by_their_content_and_read_back(place):
     content = [{"held": [16, 17, 18]}, {"held": [9]}]
-    with records.ShardWriter(place) as shard:
+    with ShardWriter(place) as shard:
         name = shard.keep_trajectories(content)
         assert shard.keep_trajectories(tuple(content)) == name
     assert name == hashlib.sha256(b'[{"held":[16,17,18]},{"held":[9]}]').hexdigest()
@@ -249,7 +250,7 @@ def test_a_side_file_of_one_trajectory_is_read_as_before(place):
 
 
 def test_a_record_that_cites_a_place_beyond_its_side_file_is_tampering(place):
-    with records.ShardWriter(place) as shard:
+    with ShardWriter(place) as shard:
         name = shard.keep_trajectories([{"held": [16]}])
         for at in (0, 1):
             shard.append([(body("0" * 64, "full", f"q{at}", trajectory=records.make_citation(name, at)), COSTS)])
@@ -267,7 +268,7 @@ def test_a_record_that_cites_a_place_beyond_its_side_file_is_tampering(place):
     ],
 )
 def test_a_damaged_trajectory_is_tampering(place, damage):
-    with records.ShardWriter(place) as shard:
+    with ShardWriter(place) as shard:
         name = shard.keep_trajectories([{"held": [16]}])
         path = place / "trajectories" / f"{name}.json.gz"
         path.write_bytes(damage(path.read_bytes()))
@@ -306,7 +307,7 @@ TEXTS = ["plain", "naïve ∑ ½", 'a "quoted" \\boxed{7}\n\ttab', "\x7f\u2028\U
 
 @pytest.mark.parametrize("text", TEXTS)
 def test_a_line_as_it_was_written_is_read_alike_at_once_and_step_by_step(tmp_path, text):
-    with records.ShardWriter(tmp_path) as shard:
+    with ShardWriter(tmp_path) as shard:
         shard.append([(body("0" * 64, "full", "p2") | {"text": text}, COSTS)])
     (line,) = (tmp_path / "shard-0.jsonl").read_bytes().splitlines()
     at_once = record_lines._parse_exact(line, "0" * 64)
@@ -330,7 +331,7 @@ def test_a_line_as_it_was_written_is_read_alike_at_once_and_step_by_step(tmp_pat
     ],
 )
 def test_no_other_spelling_of_a_line_is_read_at_once(tmp_path, was, now):
-    with records.ShardWriter(tmp_path) as shard:
+    with ShardWriter(tmp_path) as shard:
         shard.append([(body("0" * 64, "full", "p2") | {"tokens": 3}, COSTS)])
     (line,) = (tmp_path / "shard-0.jsonl").read_bytes().splitlines()
     assert was in line

@@ -9,6 +9,7 @@ import finished_study
 import pytest
 
 from protocol.evidence import ledger, records
+from protocol.evidence.shard_writer import ShardWriter
 from protocol.formats import documents, files, journal
 from protocol.formats.refusals import AlreadyClaimed, BadInput, Tampered
 
@@ -178,7 +179,7 @@ def test_a_record_and_a_ledger_line_are_whole_or_not_there_when_the_disk_is_full
     first = ledger.append(tmp_path, "register", {"lock": "0" * 64})
     place = tmp_path / "records"
     body = finished_study.body
-    with records.ShardWriter(place) as shard:
+    with ShardWriter(place) as shard:
         shard.append([(body("0" * 64, "full", "p2"), {"attempt": 1})])
         size = (place / "shard-0.jsonl").stat().st_size
         ends = size + 1, size + 100, 2 * size - 1, 2 * size + 50

@@ -5,6 +5,7 @@ import studies
 
 from protocol import engine
 from protocol.evidence import records
+from protocol.evidence.shard_writer import ShardWriter
 from protocol.plan import grid, toml_reader
 from protocol.run.executors import Job, local
 from protocol.workspace.planned_study import PlannedStudy
@@ -66,7 +67,7 @@ def test_where_every_problem_is_excluded_nothing_is_run_and_all_is_recorded(exec
     bodies, trajectories = execute(min(lengths.values()) - 1)
     assert {body["state"] for body in bodies.values()} == {"excluded"}
     assert trajectories == ()
-    with records.ShardWriter(tmp_path / "records") as shard:
+    with ShardWriter(tmp_path / "records") as shard:
         named = ({"registration": "0" * 64, "phase": "confirm", **body} for body in bodies.values())
         shard.append([(body, {"attempt": 1}) for body in named])
     assert len(records.read_records(tmp_path / "records")) == len(bodies) == 4 * len(DEV)

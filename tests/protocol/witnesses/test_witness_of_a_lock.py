@@ -17,7 +17,7 @@ from protocol.formats import documents
 from protocol.formats.findings import Finding
 from protocol.formats.refusals import Tampered
 from protocol.formats.vocabulary import VERDICT_WORDS
-from protocol.witnesses import GitRemote, registered
+from protocol.witnesses import GitRemote, registered, stamping
 
 BARE = "CONFIRMED (UNWITNESSED)"
 
@@ -107,7 +107,7 @@ def test_a_remote_is_named_as_the_repository_knows_it(tmp_path, remote):
 def test_a_proof_of_after_the_claim_shows_no_order(tmp_path, remote):
     folder = tmp_path / "study"
     finished_study.finished(folder)
-    anchors.stamp(Registration(folder), "lock", GitRemote(remote))
+    stamping.stamp(Registration(folder), "lock", GitRemote(remote))
     study = Registration(folder)
     proofs = verified(study, remote)
     assert anchors.format_anchoring(proofs).startswith("ANCHORED (lock")

@@ -3,9 +3,10 @@
 import finished_study as toy
 import pytest
 
-from protocol.evidence import claim, ledger, records, seal, selection, verdict
+from protocol.evidence import claim, ledger, seal, selection, verdict
 from protocol.evidence.audit import amendment
 from protocol.evidence.registration import Registration
+from protocol.evidence.shard_writer import ShardWriter
 from protocol.formats import documents
 from protocol.formats.findings import CannotTell, NotRun, Unfinished
 from protocol.formats.refusals import AlreadyClaimed, BadInput, Tampered
@@ -99,7 +100,7 @@ def test_before_the_claim_an_amendment_is_a_new_version(old):
 def test_what_had_been_seen_is_counted(old):
     held = lock.read(old)
     ledger.append(old, "probe", {"number": 1, "records": 0})
-    with records.ShardWriter(old / "probe") as shard:
+    with ShardWriter(old / "probe") as shard:
         costs = {"attempt": 1, "prefill_seconds": "0.1", "decode_seconds": "0.1"}
         shard.append([(toy.body(held.digest, arm, "p0", phase="probe"), costs) for arm in toy.ARMS])
     toy.confirm(old, stop_after=3)

@@ -10,6 +10,7 @@ from protocol.evidence import ledger, records, seal, verdict
 from protocol.evidence.audit import amendment, auditor
 from protocol.evidence.audit.items import EXTERNAL_ITEMS
 from protocol.evidence.registration import Registration
+from protocol.evidence.shard_writer import ShardWriter
 from protocol.formats.refusals import BadInput, Tampered
 
 EVIDENCE = ["protocol.toml", "lock.json", "sources.zip", "ledger.jsonl", "claim.json", "seal.json"]
@@ -121,7 +122,7 @@ def rewrite_shard(folder, change):
     found = records.read_records(place)
     change(found)
     (place / "shard-0.jsonl").unlink()
-    with records.ShardWriter(place) as shard:
+    with ShardWriter(place) as shard:
         shard.append([(record["body"], record["costs"]) for record in found])
 
 
@@ -159,7 +160,7 @@ def test_a_study_that_was_killed_says_what_is_left(tmp_path):
 def test_held_out_problems_in_the_probe_fail(tmp_path):
     held = finished_study.locked(tmp_path / "study")
     ledger.append(tmp_path / "study", "probe", {"number": 1, "records": 0})
-    with records.ShardWriter(tmp_path / "study" / "probe") as shard:
+    with ShardWriter(tmp_path / "study" / "probe") as shard:
         shard.append([(finished_study.body(held.digest, "full", "p0", phase="probe"), {"attempt": 1})])
         assert statuses(tmp_path / "study")["probe"] == "held"
         shard.append([(finished_study.body(held.digest, "full", "p2", phase="probe"), {"attempt": 1})])
@@ -170,7 +171,7 @@ def test_sealing_removes_what_killed_lanes_left(tmp_path):
     folder = tmp_path / "study"
     finished_study.locked(folder)
     finished_study.confirm(folder, stop_after=1)
-    with records.ShardWriter(folder / "records") as shard:
+    with ShardWriter(folder / "records") as shard:
         orphan = shard.keep_trajectories([{"never": "recorded"}])
     finished_study.confirm(folder)
     with pytest.raises(Tampered, match="missing"):

@@ -9,6 +9,7 @@ from protocol.evidence.external import anchors
 from protocol.evidence.external.anchors import Attestation, Unproven
 from protocol.evidence.registration import Registration
 from protocol.formats.refusals import BadInput, Tampered, Unanchored
+from protocol.witnesses import stamping
 
 
 @dataclass
@@ -57,7 +58,7 @@ def status(folder, *witnesses):
 
 @pytest.mark.parametrize("document", ["lock", "claim", "seal", "verdict"])
 def test_what_is_stamped_is_the_digest_of_the_document(study, document):
-    anchors.stamp(Registration(study), document, Clerk())
+    stamping.stamp(Registration(study), document, Clerk())
     proof = (study / "anchors" / f"{document}.note").read_text()
     assert proof == f"{digest(study / f'{document}.json')} 1"
 
@@ -66,13 +67,13 @@ def test_a_study_is_unanchored_until_a_proof_of_the_lock_holds(study):
     clerk = Clerk()
     assert anchors.format_anchoring(anchors.verify_anchors(Registration(study), [clerk])) == "UNANCHORED"
     clerk.count = 4
-    anchors.stamp(Registration(study), "verdict", clerk)
+    stamping.stamp(Registration(study), "verdict", clerk)
     assert anchors.format_anchoring(anchors.verify_anchors(Registration(study), [clerk])) == "UNANCHORED"
     slow = Clerk("slow", "slow", pending=True)
-    anchors.stamp(Registration(study), "lock", slow)
+    stamping.stamp(Registration(study), "lock", slow)
     assert anchors.format_anchoring(anchors.verify_anchors(Registration(study), [clerk, slow])) == "UNANCHORED"
     clerk.count = 1
-    anchors.stamp(Registration(study), "lock", clerk)
+    stamping.stamp(Registration(study), "lock", clerk)
     found = anchors.verify_anchors(Registration(study), [clerk, slow])
     assert anchors.format_anchoring(found) == "ANCHORED (lock by clerk number 2; verdict by clerk number 5)"
 
@@ -80,17 +81,17 @@ def test_a_study_is_unanchored_until_a_proof_of_the_lock_holds(study):
 def test_the_documents_are_listed_in_the_order_of_their_making(study):
     clerk = Clerk()
     for document in anchors.existing_documents(Registration(study)):
-        anchors.stamp(Registration(study), document, clerk)
+        stamping.stamp(Registration(study), document, clerk)
     assert list(status(study, clerk)) == ["lock", "claim", "seal", "verdict"]
     assert set(status(study, clerk).values()) == {"held"}
 
 
 def test_a_witness_vouches_for_a_document_once(study):
     clerk = Clerk()
-    anchors.stamp(Registration(study), "lock", clerk)
+    stamping.stamp(Registration(study), "lock", clerk)
     before = finished_study.snapshot(study)
     with pytest.raises(BadInput, match=r"lock\.note exists"):
-        anchors.stamp(Registration(study), "lock", clerk)
+        stamping.stamp(Registration(study), "lock", clerk)
     assert clerk.count == 1  # it was not even asked
     assert finished_study.snapshot(study) == before
 
@@ -98,12 +99,12 @@ def test_a_witness_vouches_for_a_document_once(study):
 def test_a_document_that_is_not_there_yet_is_not_stamped(tmp_path):
     finished_study.locked(tmp_path / "toy")
     with pytest.raises(BadInput, match=r"no verdict\.json"):
-        anchors.stamp(Registration(tmp_path / "toy"), "verdict", Clerk())
+        stamping.stamp(Registration(tmp_path / "toy"), "verdict", Clerk())
 
 
 def test_a_witness_that_cannot_be_had_leaves_nothing_behind(study):
     with pytest.raises(BadInput, match="lock by clerk: out of office"):
-        anchors.stamp(Registration(study), "lock", Clerk(gone=True))
+        stamping.stamp(Registration(study), "lock", Clerk(gone=True))
     assert not (study / "anchors").exists()
 
 
@@ -111,12 +112,12 @@ def test_an_answer_that_is_no_proof_is_not_kept(study):
     clerk = Clerk()
     clerk.stamp = lambda digest: b"something 1"
     with pytest.raises(BadInput, match="no proof of lock"):
-        anchors.stamp(Registration(study), "lock", clerk)
+        stamping.stamp(Registration(study), "lock", clerk)
     assert not (study / "anchors").exists()
 
 
 def test_a_document_written_anew_fails_against_its_proof(study):
-    anchors.stamp(Registration(study), "verdict", Clerk())
+    stamping.stamp(Registration(study), "verdict", Clerk())
     content = json.loads((study / "verdict.json").read_bytes())
     content["judged"]["verdict"] = "CONFIRMED"
     text = json.dumps(content, sort_keys=True, separators=(",", ":"))
@@ -125,7 +126,7 @@ def test_a_document_written_anew_fails_against_its_proof(study):
 
 
 def test_a_proof_whose_document_was_taken_away_fails(study):
-    anchors.stamp(Registration(study), "verdict", Clerk())
+    stamping.stamp(Registration(study), "verdict", Clerk())
     (study / "verdict.json").unlink()
     (one,) = anchors.verify_anchors(Registration(study), [Clerk()])
     assert (one.status, one.detail) == ("failed", "verdict.json: missing")
@@ -149,8 +150,8 @@ def test_block_headers_may_lie_beside_the_proofs(study):
 
 def test_a_proof_made_after_that_of_a_later_document_shows_no_order(study):
     clerk = Clerk()
-    anchors.stamp(Registration(study), "claim", clerk)
-    anchors.stamp(Registration(study), "lock", clerk)
+    stamping.stamp(Registration(study), "claim", clerk)
+    stamping.stamp(Registration(study), "lock", clerk)
     lock, claim = anchors.verify_anchors(Registration(study), [clerk])
     assert (lock.status, claim.status) == ("cannot tell", "held")
     assert "after the proof of claim" in lock.detail
@@ -159,15 +160,15 @@ def test_a_proof_made_after_that_of_a_later_document_shows_no_order(study):
 
 def test_the_numbers_of_two_witnesses_are_not_compared(study):
     other = Clerk("other", "other", count=10)
-    anchors.stamp(Registration(study), "lock", other)
-    anchors.stamp(Registration(study), "claim", Clerk())
+    stamping.stamp(Registration(study), "lock", other)
+    stamping.stamp(Registration(study), "claim", Clerk())
     assert status(study, other, Clerk()) == {"lock": "held", "claim": "held"}
 
 
 def test_documents_without_a_proof_that_holds_are_refused_by_name(study):
     clerk, slow = Clerk(), Clerk("slow", "slow", pending=True)
-    anchors.stamp(Registration(study), "lock", clerk)
-    anchors.stamp(Registration(study), "claim", slow)
+    stamping.stamp(Registration(study), "lock", clerk)
+    stamping.stamp(Registration(study), "claim", slow)
     found = anchors.verify_anchors(Registration(study), [clerk, slow])
     assert len(found) == 2
     anchors.require_anchors(found, ["lock"])
@@ -179,7 +180,7 @@ def test_documents_without_a_proof_that_holds_are_refused_by_name(study):
 
 
 def test_a_proof_that_fails_is_worse_than_none(study):
-    anchors.stamp(Registration(study), "lock", Clerk())
+    stamping.stamp(Registration(study), "lock", Clerk())
     (study / "anchors" / "claim.note").write_text(f"{'0' * 64} 1")
     with pytest.raises(Tampered, match="claim: a note about something else"):
         anchors.require_anchors(anchors.verify_anchors(Registration(study), [Clerk()]), ["lock", "seal"])
@@ -187,10 +188,10 @@ def test_a_proof_that_fails_is_worse_than_none(study):
 
 def test_a_pending_proof_is_replaced_by_the_same_one_with_more(study):
     clerk = Clerk(pending=True)
-    anchors.stamp(Registration(study), "lock", clerk)
+    stamping.stamp(Registration(study), "lock", clerk)
     before = finished_study.snapshot(study)
-    assert not anchors.upgrade(Registration(study), "lock", clerk)
+    assert not stamping.upgrade(Registration(study), "lock", clerk)
     assert finished_study.snapshot(study) == before
     clerk.pending = False
-    assert anchors.upgrade(Registration(study), "lock", clerk)
+    assert stamping.upgrade(Registration(study), "lock", clerk)
     assert status(study, clerk) == {"lock": "held"}

@@ -11,7 +11,7 @@ from sampled import shipped
 from studies import ROOT
 
 from protocol.evidence import ledger
-from protocol.evidence.external import git_history
+from protocol.evidence.external import git_history, missing_registrations
 from protocol.evidence.registration import Registration
 from protocol.formats.findings import CannotTell, NotRun
 from protocol.formats.refusals import Tampered
@@ -421,7 +421,7 @@ def test_a_folder_that_was_moved_is_followed_at_its_present_path_only(root: Path
     git(root, "mv", study, study.with_name("renamed"))
     commit(root)
     assert git_history.check(Registration(study.with_name("renamed"))).startswith("8 of 8")
-    assert git_history.find_missing(study.parent).names == []
+    assert missing_registrations.find_missing(study.parent).names == []
 
 
 def test_no_repository_and_no_git_cannot_tell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -430,14 +430,14 @@ def test_no_repository_and_no_git_cannot_tell(tmp_path: Path, monkeypatch: pytes
     held = finished_study.finished(study)
     with pytest.raises(CannotTell, match="in no git repository"):
         git_history.check(Registration(study))
-    assert git_history.find_missing(study.parent) == ([], False)
+    assert missing_registrations.find_missing(study.parent) == ([], False)
     assert git_history.describe_commit(study.parent / "tree", held.content["sources"]) is None
     git(tmp_path / "plain", "init", "--quiet")
     assert git_history.describe_commit(tmp_path / "plain", {}) is None  # nothing is committed
     monkeypatch.setenv("PATH", str(tmp_path / "nothing"))
     with pytest.raises(CannotTell, match="git is not installed"):
         git_history.check(Registration(study))
-    assert git_history.find_missing(study.parent) == ([], False)
+    assert missing_registrations.find_missing(study.parent) == ([], False)
     assert git_history.describe_commit(tmp_path / "plain", {}) is None
 
 
@@ -579,10 +579,10 @@ def test_a_registration_that_was_committed_and_removed_is_named(root: Path, stud
     (draft / "protocol.toml").write_bytes(b"")
     commit(root)
     shutil.rmtree(draft)
-    assert git_history.find_missing(root / "registrations") == ([], True)
+    assert missing_registrations.find_missing(root / "registrations") == ([], True)
     shutil.rmtree(study)
     commit(root)
-    assert git_history.find_missing(root / "registrations") == (["toy"], True)
+    assert missing_registrations.find_missing(root / "registrations") == (["toy"], True)
 
 
 def test_a_registration_of_another_branch_and_one_locked_anew_are_named(root: Path, study: Path) -> None:
@@ -591,12 +591,12 @@ def test_a_registration_of_another_branch_and_one_locked_anew_are_named(root: Pa
     lock.write(study.with_name("hidden"), finished_study.lock_content("hidden"))
     commit(root)
     git(root, "checkout", "--quiet", "main")
-    assert git_history.find_missing(root / "registrations") == (["hidden"], True)
+    assert missing_registrations.find_missing(root / "registrations") == (["hidden"], True)
     locked_anew(study)
-    assert git_history.find_missing(root / "registrations") == (["hidden", "toy"], True)
+    assert missing_registrations.find_missing(root / "registrations") == (["hidden", "toy"], True)
 
 
 def test_what_is_gone_cannot_be_told_in_a_shallow_clone(root: Path, study: Path) -> None:
     clone = root.parent / "clone"
     git(root.parent, "clone", "--quiet", "--depth=1", f"file://{root}", clone)
-    assert git_history.find_missing(clone / "registrations") == ([], False)
+    assert missing_registrations.find_missing(clone / "registrations") == ([], False)

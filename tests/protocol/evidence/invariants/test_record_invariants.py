@@ -17,6 +17,7 @@ from protocol.evidence.invariants import invariant
 from protocol.evidence.invariants.planned_lanes import derive_plan
 from protocol.evidence.invariants.registry import INVARIANTS, UNCHECKED_FIELDS
 from protocol.evidence.invariants.vocabulary import Vocabulary, parse_tokenizer
+from protocol.evidence.shard_writer import ShardWriter
 from protocol.formats import canonical, record_fields
 
 
@@ -29,7 +30,7 @@ class Made:
         self.names = [canonical.digest(side) for side in self.sides]
 
     def broken(self, place: Path) -> set[str]:
-        with records.ShardWriter(place) as shard:
+        with ShardWriter(place) as shard:
             names = {old: shard.keep_trajectories(side) for old, side in zip(self.names, self.sides, strict=True)}
         for line in self.lines:
             body, costs = line["body"], line["costs"]

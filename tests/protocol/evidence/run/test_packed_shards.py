@@ -15,6 +15,7 @@ from analysis.judgement import untrusted_files
 from protocol.evidence import pack_shards, record_lines, records
 from protocol.evidence.audit import auditor
 from protocol.evidence.registration import Registration
+from protocol.evidence.shard_writer import ShardWriter
 from protocol.formats import gzip_file, shards
 from protocol.formats.refusals import AlreadyClaimed, BadInput, Tampered
 
@@ -157,7 +158,7 @@ def test_nothing_is_appended_to_a_packed_shard(study, plain):
     pack_shards.pack(plain)
     with (
         pytest.raises(AlreadyClaimed, match="is packed: its study is finished"),
-        records.ShardWriter(study / "records") as shard,
+        ShardWriter(study / "records") as shard,
     ):
         shard.append([(body("0" * 64, "a", "p9"), COSTS)])
     assert not plain.exists()
