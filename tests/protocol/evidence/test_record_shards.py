@@ -26,6 +26,7 @@ import sys
 from pathlib import Path
 sys.path.insert(0, sys.argv[2])
 from finished_study import body
+from protocol.evidence import records
 from protocol.evidence.shard_writer import ShardWriter
 
 with ShardWriter(Path(sys.argv[1])) as shard:
