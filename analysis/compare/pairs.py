@@ -225,14 +225,10 @@ def _describe_unpaired(task: str, names: tuple[str, str], tables: tuple[Table, T
     subject_rows, comparator_rows = tables
     scope = f" of {task!r}" if task else ""
     notes = []
-    for name, lacks, table in ((names[0], names[1], subject_rows), (names[1], names[0], comparator_rows)):
-        absent = [
-            problem for problem in table if problem not in (comparator_rows if table is subject_rows else subject_rows)
-        ]
-        if absent:
+    for name, lacks, table, other_table in ((*names, *tables), (*names[::-1], *tables[::-1])):
+        if absent := [problem for problem in table if problem not in other_table]:
             notes.append(f"id: {len(absent)} problems{scope} of {name} are not in {lacks}: {_list_ids(absent)}")
-        unscored = [problem for problem, seeds in table.items() if len(_known_scores(seeds)) < len(seeds)]
-        if unscored:
+        if unscored := [problem for problem, seeds in table.items() if len(_known_scores(seeds)) < len(seeds)]:
             notes.append(f"score: {len(unscored)} problems{scope} of {name} have none: {_list_ids(unscored)}")
     mismatched = [
         problem

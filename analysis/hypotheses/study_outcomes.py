@@ -199,10 +199,9 @@ def _policy_records(
             for other, group in _group_by_opponent(contrasts).items()
         )
         alike = tuple(label[other] for other in arms if _has_same_slots(lock, {candidate[arm], candidate[other]}))
-        notes = (
-            list(_failure_notes(arm, study, judged, contrasts, development)) if judged is not None and contrasts else []
-        )
-        if contrasts:
+        notes: list[str] = []
+        if judged is not None and contrasts:
+            notes += _failure_notes(arm, study, judged, contrasts, development)
             notes += _prompt_notes(lock, candidate, arm, contrasts, label)
             notes += [f"kept the same slots as {other}: one experiment" for other in alike]
             notes += [f"the problems of {study.replicates} run again"] if study.replicates else []

@@ -441,13 +441,12 @@ def _contrast_row(member: PairingEstimate, contrast: Contrast | None, holm: floa
         cache.worst,
     ]
     about = {} if margins is None else dict(zip(MARGIN_FIELDS, map(format_decimal, margins[1:]), strict=True))
-    return (
-        row
-        | dict(zip(ESTIMATE_FIELDS, map(format_decimal, values), strict=True))
-        | about
-        | {"better": is_better(contrast, alpha), "worse": is_worse(contrast, alpha)}
-        | {"matched": cache.is_matched}
-    )
+    row |= dict(zip(ESTIMATE_FIELDS, map(format_decimal, values), strict=True)) | about
+    return row | {
+        "better": is_better(contrast, alpha),
+        "worse": is_worse(contrast, alpha),
+        "matched": cache.is_matched,
+    }
 
 
 def _cluster_counts(clusters: Clusters) -> dict[str, int]:

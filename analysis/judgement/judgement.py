@@ -288,11 +288,11 @@ def _contrasts_beside_rule(
     evicting = {arm for _, _, budget, arm, _ in study.lock["grid"] if budget != FULL}
     sides = list(itertools.product((arm for arm in decision["against"] if arm in evicting), other_arms))
     first += len(heads.rows)
-    auxiliary = (
-        compare_family(study, sides, alpha, first=first, corrected=False, required_floor=required_floor).rows
-        if sides
-        else []
-    )
+    auxiliary: list[dict[str, Any]] = []
+    if sides:
+        auxiliary = compare_family(
+            study, sides, alpha, first=first, corrected=False, required_floor=required_floor
+        ).rows
     return {
         "family": len(heads.rows),
         "alpha": format_decimal(alpha),

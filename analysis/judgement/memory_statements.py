@@ -99,13 +99,10 @@ def _decided_by_charge(rows: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def _format_charge(memory: Mapping[str, Any]) -> str:
-    charge = memory["charge"]
+    excess, charge = f"{_format_percent(float(memory['excess']))} {memory['by']}", memory["charge"]
     if neighbour := memory.get("neighbour"):
-        return (
-            f"{_format_percent(float(memory['excess']))} {memory['by']}, not so against the comparator at {neighbour}"
-        )
-    points = "any difference" if charge is None else f"up to {100 * abs(float(charge)):.1f} pp"
-    return f"{_format_percent(float(memory['excess']))} {memory['by']}, {points}"
+        return f"{excess}, not so against the comparator at {neighbour}"
+    return f"{excess}, {'any difference' if charge is None else f'up to {100 * abs(float(charge)):.1f} pp'}"
 
 
 def _unpriced(rows: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -153,9 +150,8 @@ def _differing_measures(rows: Sequence[Mapping[str, Any]]) -> list[str]:
         most = max(differing, key=lambda row: abs(float(row["memory"]["ratios"][measure]) - 1))
         ratio = float(most["memory"]["ratios"][measure])
         if abs(ratio - 1) > NEGLIGIBLE:
-            room = (
-                " with the room reserved for tokens to come" if measure == "bytes" and "swing" in most["memory"] else ""
-            )
+            has_room = measure == "bytes" and "swing" in most["memory"]
+            room = " with the room reserved for tokens to come" if has_room else ""
             clauses.append(f"{measure_name}{room} by {_format_percent(ratio - 1)} ({contrast_name(most)})")
     apart = max(rows, key=lambda row: float(row["memory"]["apart"]), default=None)
     if apart is not None and float(apart["memory"]["apart"]) > NEGLIGIBLE:

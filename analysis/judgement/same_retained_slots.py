@@ -12,9 +12,8 @@ def describe_pairs(same_slots: Mapping[str, Any] | None, arms: Container[str] | 
     """
     if same_slots is None:
         return []
-    network_note = (
-        ", read by a random network" if any(runs.startswith(RANDOM) for runs in same_slots["on"].values()) else ""
-    )
+    is_random = any(runs.startswith(RANDOM) for runs in same_slots["on"].values())
+    network_note = ", read by a random network" if is_random else ""
     return [
         f"arms {first} and {second} kept the same slots ({float(pair['shared']):.1%} of those dropped are dropped by "
         f"both) on {pair['problems']} development problems{network_note}: one experiment, two contrasts"

@@ -88,11 +88,8 @@ def _caveats(judged: Row) -> list[str]:
         messages.append(f"In {unmatched} of {count_contrasts(contrasts)} {reason}{rule.text.unmatched}.")
     if memory_explained := [contrast for contrast in estimated if (contrast.get("memory") or {}).get("decided")]:
         refute = verdict_line.rule_verdict(judged) == REFUTED and "margin" in judged
-        others = (
-            ", in none that refutes"
-            if refute and not any(beyond_margin(judged, memory_explained, rule.has_two_sided_margin))
-            else ""
-        )
+        is_apart = refute and not any(beyond_margin(judged, memory_explained, rule.has_two_sided_margin))
+        others = ", in none that refutes" if is_apart else ""
         among = f"{len(memory_explained)} of {count_contrasts(contrasts)}{others}"
         messages.append(f"Unequal memory may explain the difference in {among}.")
     uninformative = describe_uninformative(contrasts)

@@ -125,9 +125,8 @@ def _legend_notes(judged: Row) -> list[str]:
     unmatched = [contrast for contrast in estimated if not contrast["matched"]]
     reason = formatting.unmatched_reason(estimated)
     unfair = f" {_format_outcome(unmatched[0])}: {reason}." if unmatched else ""
-    hollow = (
-        " ◇ passes and is unmatched." if any(contrast["better"] or contrast["worse"] for contrast in unmatched) else ""
-    )
+    has_passed = any(contrast["better"] or contrast["worse"] for contrast in unmatched)
+    hollow = " ◇ passes and is unmatched." if has_passed else ""
     memory_units = {"slots": "slots", "bytes": "bytes", "total": "bytes with the policies' own state"}
     bounds = " and ".join(f"{_format_points(margin)} points" for margin in rule_margins(judged))
     thin = "the limits that the rule compares with it" if bounds else "simultaneous interval of the family"
