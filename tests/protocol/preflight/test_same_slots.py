@@ -104,7 +104,7 @@ def test_arms_whose_events_come_later_than_any_that_was_watched_are_not_one(plan
     monkeypatch.setattr(same_slots, "MAX_NEW_TOKENS", most)
     names = {"crystal": 12, "uniform": 20}
     own = [Arm(name, "h2o", {"cadence.interval": steps}) for name, steps in names.items()]
-    task = planned.protocol.tasks[0]._replace(max_new_tokens=min(30, most) if kept else 30)
+    task = replace(planned.protocol.tasks[0], max_new_tokens=min(30, most) if kept else 30)
     whole = planned.protocol.arm("full")
     check = found(planned._replace(protocol=replace(planned.protocol, arms=(whole, *own), tasks=(task,))))
     assert sum(pair["problems"] for pair in check["pairs"]) == kept
@@ -268,7 +268,7 @@ def test_arms_whose_slots_store_or_answer_something_else_are_not_one_by_the_slot
 def test_a_codec_that_keeps_the_slots_of_its_parent_is_another_experiment(planned, tmp_path):
     arms = (planned.protocol.arm("full"), *(Arm(name, name, {}) for name in ("1d", "subspace")))
     one = planned.protocol.tasks[0]
-    task = one._replace(name="chain", query="inside", max_new_tokens=1)
+    task = replace(one, name="chain", query="inside", max_new_tokens=1)
     budgets = (planned.protocol.budgets[0]._replace(share=None, slots=32),)
     design = replace(planned.protocol, arms=arms, models=("chain-llama",), tasks=(task,), budgets=budgets)
     assert found(planned._replace(protocol=design))["pairs"] == []
