@@ -123,8 +123,6 @@ def main(argv: list[str] | None = None) -> int:
 
 def act(args: Options) -> int:
     study = Registration(args.folder)
-    if not study.written_files():
-        raise BadInput(f"{study.folder}: no registration is here; name the folder of one")
     if args.nonce and args.replay is None:
         raise BadInput("--nonce: chooses among the lanes that are decoded again; add --replay")
     options = AuditOptions(**{name: getattr(args, name) for name in AuditOptions._fields})

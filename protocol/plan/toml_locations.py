@@ -48,13 +48,13 @@ def suggest_table(fault: Fault, document: Mapping[str, Any], design: Table) -> s
     if not wanted:
         return None
     field = design.all_fields.get(wanted)
-    if field is not None and isinstance(field.kind, Table) and _containing_tables(document, field.kind.required[0], ""):
+    if field is not None and isinstance(field.kind, Table):
         inner = field.kind.required[0]
-        header = _containing_tables(document, inner, "")[0]
-        if header not in _declaring_tables(design, inner):
+        header = next(_containing_tables(document, inner), None)
+        if header is not None and header not in _declaring_tables(design, inner):
             return f"{wanted}: missing; {inner} stands in {header}: write [{wanted}] on the line above {inner}"
     current = _format_header(fault.author_message.partition(": ")[0].rpartition(".")[0])
-    for header in _containing_tables(document, wanted, ""):
+    for header in _containing_tables(document, wanted):
         if header != current and header not in _declaring_tables(design, wanted):
             return f"{fault.author_message.partition(': ')[0]}: stands {_format_location(header)}; move it to {current}"
     return None
@@ -141,19 +141,15 @@ def _declaring_tables(design: Table, name: str) -> list[str]:
     return headers
 
 
-def _containing_tables(document: Any, name: str, header: str) -> list[str]:
-    """Return the headers of the tables of a document that contain this name."""
-    return list(_iterate_tables(document, name, header))
-
-
-def _iterate_tables(document: Any, name: str, header: str) -> Iterator[str]:
+def _containing_tables(document: Any, name: str, header: str = "") -> Iterator[str]:
+    """Yield the headers of the tables of a document that contain this name. header: of the table `document`."""
     for key, value in document.items():
         if key == name:
             yield _format_header(header)
         if not header and isinstance(value, dict):
-            yield from _iterate_tables(value, name, key)
+            yield from _containing_tables(value, name, key)
         elif not header and isinstance(value, list) and value and isinstance(value[-1], dict):
-            yield from _iterate_tables(value[-1], name, f"{key}[0]")
+            yield from _containing_tables(value[-1], name, f"{key}[0]")
 
 
 def _format_location(header: str) -> str:

@@ -10,7 +10,7 @@ import os
 import resource
 import time
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -25,7 +25,7 @@ from protocol.formats.registry import load_attribute
 from protocol.plan import full_use, grid
 from protocol.plan.design import Design
 from protocol.preflight import feasibility, full_cache_use, rule_checks, same_slots, slot_sizes
-from protocol.preflight.written_study import with_stand_ins
+from protocol.preflight.written_study import spread_ids, with_stand_ins
 from protocol.run import progress, runner, time_estimate
 from protocol.run.executors import Execute, Job, JobResult, JobUpdate
 from protocol.run.executors.local import cache_models, make_executor
@@ -221,12 +221,6 @@ class Timings:
             return produced
 
         return execute_and_record
-
-
-def spread_ids(ids: Sequence[str], count: int) -> list[str]:
-    """Return at most so many ids from all over the list: ids of a level are adjacent, often the easiest first."""
-    count = min(count, len(ids))
-    return [ids[index * len(ids) // count] for index in range(count)]
 
 
 def timed_phases(protocol: Design) -> dict[str, Design]:

@@ -35,6 +35,7 @@ from protocol.formats.runners import find_runner
 from protocol.formats.vocabulary import FULL, RERUN_SUFFIX
 from protocol.instruments.exports import croissant, in_toto, preregistration
 from protocol.lock import lock
+from protocol.preflight.written_study import spread_ids
 
 LANES = 1_000  # lanes at most, unless the fewest problems of the grid have more
 LEAST = 4  # problems of a task at least: one excluded, one failed, and two that every contrast has
@@ -138,7 +139,7 @@ def _simulated_lock(content: Mapping[str, Any]) -> dict[str, Any]:
     protocol = content["protocol"]["content"]
     count = max(LEAST, LANES // len(content["grid"]))
     items = {
-        task: item | {split: _spread(item[split], count) for split in ("dev", "confirm")}
+        task: item | {split: spread_ids(item[split], count) for split in ("dev", "confirm")}
         for task, item in content["items"].items()
     }
     sizes = {task: (_size(content["items"][task]), _size(item)) for task, item in items.items()}
@@ -159,12 +160,6 @@ def _simulated_lock(content: Mapping[str, Any]) -> dict[str, Any]:
 
 def _size(item: Mapping[str, Any]) -> str:
     return str(len(resampling_problems(item)))
-
-
-def _spread(ids: Sequence[str], count: int) -> list[str]:
-    """Return at most so many ids from all over the list, since the ids of a level or cluster are adjacent."""
-    count = min(count, len(ids))
-    return [ids[index * len(ids) // count] for index in range(count)]
 
 
 def _probe_cells(content: Mapping[str, Any]) -> Iterator[list[Any]]:

@@ -3,7 +3,7 @@
 Nothing here loads torch, so that these refusals take a second. A rehearsal makes the same checks.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -51,6 +51,12 @@ def freeze_checked_items(
         opened = items if opens_held_out else {name: item | {"confirm": []} for name, item in items.items()}
         frozen_problems.refuse_wrong_golds(opened, planned.tasks)
     return items
+
+
+def spread_ids(ids: Sequence[str], count: int) -> list[str]:
+    """Return at most so many ids from all over the list: those of a level or cluster are adjacent, easy ones first."""
+    count = min(count, len(ids))
+    return [ids[index * len(ids) // count] for index in range(count)]
 
 
 def with_stand_ins(protocol: Design, models: Mapping[str, str]) -> Design:

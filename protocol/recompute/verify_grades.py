@@ -158,10 +158,8 @@ def _describe_difference(body: Mapping[str, Any], new_grade: Grade, second_grade
         "grade_second": second_grade and second_grade.status,
         "score_second": second_grade and second_grade.score,
     }
-    messages = (f"{name} is {body.get(name)!r}, now {value!r}" for name, value in new_values.items())
-    return next(
-        (message for message, name in zip(messages, new_values, strict=True) if body.get(name) != new_values[name]), ""
-    )[:200]
+    differing = (name for name, value in new_values.items() if body.get(name) != value)
+    return next((f"{name} is {body.get(name)!r}, now {new_values[name]!r}" for name in differing), "")[:200]
 
 
 def _regrade_command(study: Registration) -> str:

@@ -30,6 +30,7 @@ from protocol.lock import lock
 if TYPE_CHECKING:
     from protocol.evidence.late_randomness import Block
 
+AMENDMENT = "protocol.evidence.audit.amendment"  # loaded, as below, by the few studies that have one
 Check: TypeAlias = Callable[[], str]  # returns a summary; raises Tampered, CannotTell or NotRun
 
 
@@ -62,7 +63,7 @@ def audit(
         "sources": study_checks.check_sources,
         "commit": lambda: git_history.check_commit(study),
         "signature": lambda: _check_signature(study, signers),
-        **({"amendment": partial(_check_amendment, study)} if study_checks.has("amends") else {}),
+        **({"amendment": lambda: load_attribute(f"{AMENDMENT}:verify")(study)} if study_checks.has("amends") else {}),
         "ledger": study_checks.check_ledger,
         "history": lambda: git_history.check(study),
         "probe": study_checks.check_probe,
@@ -84,7 +85,7 @@ def audit(
         "sense": lambda: consistency.check(study),
         "seal": study_checks.check_seal,
         "verdict": study_checks.check_verdict,
-        **({"ending": partial(_describe_ending, study)} if study_checks.has_ended else {}),
+        **({"ending": lambda: load_attribute(f"{AMENDMENT}:describe_ending")(study)} if study_checks.has_ended else {}),
         "anchors": lambda: study_checks.check_anchors(anchors),
     }
     extra_checks, final_checks = extra_checks or {}, final_checks or {}
@@ -145,18 +146,6 @@ def _check_cited(study: Registration, study_checks: Checks) -> str:
     summary = citations.check(study)
     citations.refuse_unusable(study, list_failures)
     return summary
-
-
-def _check_amendment(study: Registration) -> str:
-    from protocol.evidence.audit import amendment
-
-    return amendment.verify(study)
-
-
-def _describe_ending(study: Registration) -> str:
-    from protocol.evidence.audit import amendment
-
-    return amendment.describe_ending(study)
 
 
 def list_failures(study: Registration) -> list[str]:
