@@ -1,6 +1,7 @@
 """The table [generation] of protocol.toml: how lanes are decoded."""
 
 from decimal import Decimal
+from typing import Any
 
 from protocol.formats.fields import FLAG, Choice, Integer, Plain, declaration, declare, optional, table_of
 from protocol.formats.registry import loader
@@ -138,3 +139,14 @@ class Generation:
     def steps_before_eviction(self) -> int:
         """The number of decode steps before the first eviction."""
         return 1 if self.first_event is None else self.first_event
+
+    def engine_settings(self) -> dict[str, Any]:
+        """Return the arguments of `engine.run` that follow from this table alone, whichever prompts are decoded."""
+        return {
+            "temperature": float(self.temperature),
+            "top_p": float(1 if self.top_p is None else self.top_p),
+            "prefill_chunk": self.prefill_chunk,
+            "first_event": self.steps_before_eviction,
+            "attention": self.attention,
+            "kernel": self.kernel,
+        }

@@ -216,13 +216,8 @@ def _decode_full_cache(study: Study, model: LoadedModel, task: Task, request: en
         model,
         [request._replace(lanes=(full_lane, *request.lanes))],
         max_new_tokens=task.max_new_tokens,
-        temperature=float(generation.temperature),
-        top_p=float(1 if generation.top_p is None else generation.top_p),
-        prefill_chunk=generation.prefill_chunk,
-        first_event=generation.steps_before_eviction,
         marks=(model.answer_marks if generation.think_only else None) or (),
-        attention=generation.attention,
-        kernel=generation.kernel,
+        **generation.engine_settings(),
     )
     outcome = result.answers[0].outcomes[0]
     if isinstance(outcome, engine.LaneFailure):

@@ -150,16 +150,11 @@ def make_decoder(
                 model,
                 requests,
                 max_new_tokens=task.max_new_tokens,
-                temperature=float(protocol.generation.temperature),
-                top_p=float(1 if protocol.generation.top_p is None else protocol.generation.top_p),
                 max_concurrent=min(at_once, all_lanes),
-                prefill_chunk=protocol.generation.prefill_chunk,
-                first_event=protocol.generation.steps_before_eviction,
                 marks=marks or (),
-                attention=protocol.generation.attention,
-                kernel=protocol.generation.kernel,
                 follows_full=protocol.outcome is not None,
                 report=lambda progress: check() or report(progress),
+                **protocol.generation.engine_settings(),
             )
         outcomes = {
             (cell, group.rendered.problem): (group, lane, answers.prefill_seconds, outcome)

@@ -229,13 +229,9 @@ def _run_engine(
         model,
         requests,
         max_new_tokens=new_tokens,
-        temperature=float(generation.temperature),
-        top_p=float(1 if generation.top_p is None else generation.top_p),
         max_concurrent=len(requests),
-        prefill_chunk=generation.prefill_chunk,
-        first_event=generation.steps_before_eviction,
-        kernel=generation.kernel,
         report=note_prefill,
+        **generation.engine_settings(),
     )
     moments.append(_take_moment(cuda))
     return TimedRun(engine_run, moments[0], moments[1], moments[-1])

@@ -6,6 +6,7 @@ import shutil
 import pytest
 import studies
 
+from protocol import engine
 from protocol.evidence import ledger
 from protocol.evidence.registration import Registration
 from protocol.formats import canonical, journal
@@ -24,6 +25,7 @@ warm_ups = 1
 seed = 7
 arms = ["full", "streaming"]
 """
+DECODING = 'prefill_chunk = 9\nattention = "padded"'
 DUE = 2 * 2 * 2  # arms, numbers of lanes, repetitions
 
 
@@ -32,7 +34,10 @@ def measured(made, tiny_model):
     """Locked, and measured."""
 
     def make(shelves):
-        changes = studies.ONE_TASK | {'missing = "inconclusive"': f'missing = "inconclusive"{COST}'}
+        changes = studies.ONE_TASK | {
+            'missing = "inconclusive"': f'missing = "inconclusive"{COST}',
+            "threads = 1": f"threads = 1\n{DECODING}",
+        }
         folder = studies.write(shelves / "study", tiny_model, changes)
         for act in ("register", "cost"):
             done = studies.here(act, folder)
@@ -111,6 +116,24 @@ def test_interrupted_it_goes_on_where_it_stopped(study):
     before = studies.snapshot(study)
     assert studies.here("cost", study).returncode == 0  # finished: it is told again and nothing is run
     assert studies.snapshot(study) == before
+
+
+def test_it_decodes_as_the_study_is_registered_to(study, monkeypatch):
+    calls = []
+
+    def spied(*arguments, **settings):
+        calls.append(settings)
+        return engine_run(*arguments, **settings)
+
+    engine_run = engine.run
+    monkeypatch.setattr(engine, "run", spied)
+    the_file(study).unlink()
+    (study / ledger.NAME).write_bytes((study / ledger.NAME).read_bytes().splitlines(keepends=True)[0])
+    done = studies.here("cost", study)
+    assert done.returncode == 0, done.stderr
+    registered = {"temperature": 0.0, "top_p": 1.0, "prefill_chunk": 9, "first_event": 1, "attention": "padded"}
+    assert len(calls) == 2 * DUE  # once for memory, once for time
+    assert all(registered.items() <= settings.items() for settings in calls)
 
 
 def slower(bodies):
