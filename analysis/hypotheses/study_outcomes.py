@@ -8,6 +8,7 @@ from typing import Any, NamedTuple, TypeAlias
 from analysis.hypotheses.policy_hypotheses import HYPOTHESES
 from analysis.judgement import untrusted_files
 from analysis.judgement.arm_text import describe_arm, policy_name
+from analysis.judgement.outside_runs import is_outside
 from analysis.judgement.study_files import read_development_differences, read_document, read_ledger
 from analysis.judgement.untrusted_files import RecordError
 from analysis.rules import RULES, full_cache_gate, verdict_line
@@ -124,7 +125,7 @@ def list_registrations(folder: Path) -> list[Path]:
 
 
 def read_records(folder: Path) -> list[PolicyRecord]:
-    """Read the results of each policy that a registration ran; presses and the full cache are left out.
+    """Read the results of each policy that a registration ran, without presses, other harnesses and the full cache.
 
     Raises RecordError for files that do not follow the documented format.
     """
@@ -133,6 +134,8 @@ def read_records(folder: Path) -> list[PolicyRecord]:
         _, lock = read_document(folder / "lock.json")
         judged = _read_judgement(folder)
         study = _read_study(folder, lock, judged)
+        if is_outside(lock):
+            return []
         development = read_development_differences(folder) if (folder / "selection.json").exists() else {}
         return list(_policy_records(lock, study, judged, development))
 

@@ -57,6 +57,10 @@ def test_the_full_cache_and_presses_are_no_policies_of_the_catalogue_of_verdicts
     assert [comparison.policy for comparison in found["1d"].comparisons] == ["full", "kvpress:SnapKVPress"]
 
 
+def test_arms_of_another_harness_are_commands_and_no_policies():
+    assert study_outcomes.read_records(ROOT / "registrations" / "openvino-bytes") == []
+
+
 def test_an_arm_is_its_policy_with_what_it_sets_beside(tmp_path):
     arms = {"low": {"policy": "subspace", "set": {"state.rank": 8}}, "1d": {"policy": "1d"}}
     found = by_policy(write(tmp_path / "a", [contrast("low", "1d")], arms=arms))
