@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import matplotlib
 from matplotlib import style
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
@@ -161,6 +162,11 @@ def study_status(judged: Mapping[str, Any]) -> str:
 def format_percent(share: float) -> str:
     """Format a share from 0 to 1 as a percentage with one digit."""
     return f"{100 * share:.1f}"
+
+
+def heat_colour(share: float) -> Any:
+    """Return a colour from a visible tint, so that 0 is not blank, to a blue that ends before black."""
+    return matplotlib.colormaps["Blues"](0.06 + 0.86 * share)
 
 
 def contrasting_ink(colour: Any) -> str:

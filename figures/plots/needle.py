@@ -3,7 +3,6 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-import matplotlib
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
@@ -115,8 +114,7 @@ def _draw_heads(
 
 
 def _draw_cell(axes: Any, x: float, y: float, cell: Cell) -> None:
-    # From a visible tint, so that 0 % is not blank, to a blue that ends before black.
-    fill = matplotlib.colormaps["Blues"](0.06 + 0.86 * cell.accuracy)
+    fill = page.heat_colour(cell.accuracy)
     ink = page.contrasting_ink(fill)
     axes.add_patch(Rectangle((x, y), WIDE, HIGH, facecolor=fill, edgecolor="white", gid="/".join(map(str, cell[:6]))))
     middle = x + WIDE / 2

@@ -7,7 +7,6 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-import matplotlib
 import numpy as np
 from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
@@ -161,8 +160,8 @@ def _draw_panel(
         x, y = left + wide * grid.across.index(column), top + HIGH * grid.down.index(row)
         shade = (100 * cell.share - scale[0]) / (scale[1] - scale[0])
         gid = f"{name}/{row}/{column}"
-        axes.add_patch(Rectangle((x, y), wide, HIGH, facecolor=_colour(shade), edgecolor="white", gid=gid))
-        ink = page.contrasting_ink(_colour(shade))
+        axes.add_patch(Rectangle((x, y), wide, HIGH, facecolor=page.heat_colour(shade), edgecolor="white", gid=gid))
+        ink = page.contrasting_ink(page.heat_colour(shade))
         middle, up = x + wide / 2, y + (0.12 if several else HIGH / 2)
         axes.text(middle, up, page.format_percent(cell.share), va="center", ha="center", color=ink)
         if several:
@@ -204,7 +203,9 @@ def _draw_scale(axes: Any, y: float, scale: tuple[float, float]) -> None:
     start = MARGIN + text_width(text) + 0.08
     for number, shade in enumerate(steps):
         wide = BAR / len(steps)
-        axes.add_patch(Rectangle((start + number * wide, y - 0.06), wide, 0.12, color=_colour(shade), linewidth=0))
+        axes.add_patch(
+            Rectangle((start + number * wide, y - 0.06), wide, 0.12, color=page.heat_colour(shade), linewidth=0)
+        )
     axes.text(start + BAR + 0.08, y, f"{scale[1]:.0f} %", va="center", color=PALE)
 
 
@@ -215,11 +216,6 @@ def _colour_scale(shares: Sequence[float]) -> tuple[float, float]:
     if high - low < 2 * STEP:
         low, high = (low, low + 2 * STEP) if low + 2 * STEP <= 100 else (100 - 2 * STEP, 100)
     return low, high
-
-
-def _colour(shade: float) -> Any:
-    """Return a colour from a visible tint to a blue that ends before black."""
-    return matplotlib.colormaps["Blues"](0.06 + 0.86 * shade)
 
 
 def _panel_titles(panel: SettingsPanel) -> tuple[str, str]:
