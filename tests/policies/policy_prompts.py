@@ -1,7 +1,8 @@
 """Prompts without a model: random queries and keys, and the view that a policy would get of them."""
 
 from collections.abc import Callable, Iterable
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
@@ -21,6 +22,7 @@ from policies import (
     Policy,
     Rotation,
     Routes,
+    Scores,
     Signal,
     Statistics,
     Thresholds,
@@ -39,6 +41,17 @@ class Prompt(NamedTuple):
     values: Tensor  # [layer, kv_head, n, d]
     scale: float
     hidden: Tensor = torch.empty(0, 0, 0)  # [layer, n, width], where a signal reads it
+
+
+@dataclass(frozen=True)
+class Given:
+    """Scores as given, one row for each layer and head."""
+
+    values: tuple[Any, ...]
+    needs: ClassVar[frozenset[Signal]] = frozenset()
+
+    def score(self, view: View) -> Scores:
+        return Scores(torch.tensor(self.values, dtype=torch.float32).view(view.layers, view.kv_heads, -1))
 
 
 def a_prompt(
@@ -91,6 +104,15 @@ def a_view(
         budget=budget,
         rotation=rope(prompt),
     )
+
+
+# A prompt of six tokens; then two of an answer, and since then three more: slots of positions 0-7, 9-11.
+STORED = torch.tensor([0, 1, 2, 3, 4, 5, 6, 7, 9, 10, 11])
+
+
+def at_a_later_event(policy: Policy) -> View:
+    view = a_view(a_prompt(11), [policy])._replace(stored=STORED.view(1, 1, -1), prompt=6)
+    return view._replace(token_ids=torch.arange(12) % 7)
 
 
 def preserves(policy: Policy) -> bool:

@@ -58,10 +58,8 @@ def test_the_prior_of_four_values_by_hand():
     assert not value_prior(torch.zeros(1, 4, 2), filled[:, :4], 3).any()
 
 
-def test_a_view_without_a_budget_is_refused_and_settings_are_checked():
+def test_a_view_without_a_budget_is_refused():
     view = a_view(a_prompt(50), [ahakv()])._replace(budget=None)
     with pytest.raises(ValueError, match=r"view\.budget must say"):
         Holistic().score(view)
     assert policies.get("ahakv", scoring=Holistic(8, 3)).scoring.window == 8
-    with pytest.raises(ValueError, match="kernel odd"):
-        Holistic(kernel=4)

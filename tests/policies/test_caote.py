@@ -87,12 +87,6 @@ def test_the_attention_is_that_of_the_method_that_it_is_put_on(window):
     assert policies.get("caote", {"scoring.window": window}) == policy
 
 
-def test_a_window_without_queries_is_refused():
-    with pytest.raises(ValueError, match="window must be 1 or more, or None for all queries, not 0"):
-        OutputError(0)
-
-
 def test_while_decoding_it_reads_the_last_query_alone():
     policy = policies.get("caote", cadence=Cadence(interval=16))
-    assert policy.prefill_only_signals == ()
     assert {signal.window for signal in policy.needs if isinstance(signal, AttentionSums)} == {1}

@@ -238,29 +238,6 @@ def test_without_decay_hits_are_counted_and_without_memory_every_miss_ties():
     assert forgotten[0] == forgotten[1] < forgotten[2] == 0
 
 
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"p": 0}, "p must be above 0 and at most 1"),
-        ({"p": 1.01}, "p must be above 0 and at most 1"),
-        ({"decay": -0.1}, "decay must be between 0 and 1, not -0.1"),
-        ({"decay": 1.1}, "decay must be between 0 and 1, not 1.1"),
-        ({"decay": float("nan")}, "decay must be between 0 and 1, not nan"),
-    ],
-)
-def test_settings_out_of_range_are_refused(settings, message):
-    with pytest.raises(ValueError, match=message):
-        Recency(**settings)
-    assert Recency(1, 0)
-    assert Recency(1, 1)
-
-
-@pytest.mark.parametrize("settings", [{"period": 0}, {"least": 0}])
-def test_a_period_and_a_floor_are_one_or_more(settings):
-    with pytest.raises(ValueError, match="period and least must be 1 or more, not"):
-        Utilised(**settings)
-
-
 def held_view(now, routed=None):
     """Two layers of one head that hold six slots each."""
     return View(torch.arange(now), 2, 1, frozenset(), 0, {}, torch.arange(6).expand(2, 1, 6), routing_state=routed)

@@ -408,17 +408,6 @@ def test_the_blog_is_what_its_text_says(view, attention):
     assert policy.keep(view, len(expected))[0, 0].nonzero().flatten().tolist() == sorted(expected)
 
 
-@pytest.mark.parametrize("bad", [{"fusion": "minimum"}, {"coverage": 1.1}, {"coverage": -0.1}])
-def test_a_form_that_is_none_is_refused(bad):
-    with pytest.raises(ValueError, match="fusion must be one of maximum, average, product, impact and cov"):
-        BranchDissolution(**bad)
-
-
-def test_a_rarity_that_is_none_is_refused():
-    with pytest.raises(ValueError, match="rarity must be one of logarithmic, inverse, exponential, document"):
-        policies.crystal.impact.Impact(rarity="rare")
-
-
 def test_tiers_need_trunks_as_dissolution_does():
     with pytest.raises(ValueError, match="needs scores with trunks"):
         TieredDissolution().select(

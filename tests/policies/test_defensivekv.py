@@ -5,7 +5,7 @@ import torch
 from policy_prompts import a_prompt, a_view, measured, output_of
 
 import policies
-from policies import AttentionRows, Cadence, View
+from policies import AttentionRows, View
 from policies.defensivekv import (
     AcrossLayers,
     Defensive,
@@ -138,17 +138,11 @@ def test_without_bounds_on_a_layer_the_highest_scores_of_the_model_are_kept(budg
         assert len(set(kept.sum((1, 2)).tolist())) > 1
 
 
-def test_the_norms_are_a_setting():
-    for norms in ("heads", "tokens", "plain"):
-        assert policies.get("defensivekv", {"scoring.norms": norms}) == defensivekv(norms=norms)
-    with pytest.raises(ValueError, match=r"scoring\.norms: write one of heads, tokens, plain, not the text 'paper'"):
-        policies.get("defensivekv", {"scoring.norms": "paper"})
-    with pytest.raises(ValueError, match="norms must be one of heads, tokens, plain, not 'paper'"):
-        Defensive(norms="paper")  # type: ignore[arg-type]
+@pytest.mark.parametrize("norms", ["heads", "tokens", "plain"])
+def test_the_norms_are_a_setting(norms):
+    assert policies.get("defensivekv", {"scoring.norms": norms}) == defensivekv(norms=norms)
 
 
 @pytest.mark.parametrize("name", ["defensivekv", "layer-defensivekv"])
-def test_it_can_be_measured_while_decoding(name):
-    policy = policies.get(name, cadence=Cadence(interval=16))
-    assert policy.prefill_only_signals == ()
-    assert policy.needs == {WindowPeaks(32, 5), OutputNorms()}
+def test_it_reads_a_window_and_the_norms_of_what_goes_out(name):
+    assert policies.get(name).needs == {WindowPeaks(32, 5), OutputNorms()}

@@ -174,12 +174,6 @@ def test_a_selection_that_reads_more_than_scores_says_so():
     assert TopK().needs == frozenset()
 
 
-def test_a_penalty_below_zero_is_refused():
-    for weight in (-0.1, float("nan")):
-        with pytest.raises(ValueError, match="weight must be 0"):
-            Diverse(weight)
-
-
 def test_a_tie_with_a_slot_outside_the_window_goes_to_the_lower_slot():
     """Once slot 10 is kept, the slots like it fall from 2 to 1, which is what slots 0 to 9 add as well."""
     n = WINDOW + 10

@@ -114,9 +114,3 @@ def test_a_budget_is_that_of_a_cache_or_of_all_of_them():
     assert (one.budgets(203), shared.budgets(203), shared.budgets(3)) == ((203,), (50,), (1,))
     pair = policies.diff(policies.get("epicache"), policies.get("epicache-shared-budget"))
     assert set(pair) == {"cadence"}
-
-
-def test_what_is_no_number_of_episodes_is_refused():
-    for wrong in ("episodes", "window", "medoids"):
-        with pytest.raises(ValueError, match="episodes, window and medoids must be 1 or more"):
-            Episodic(**{wrong: 0})

@@ -72,11 +72,6 @@ def test_a_band_without_layers_or_of_layers_that_are_not_there_is_refused(band):
         HiddenChange(band, None).layers_in(3)
 
 
-def test_a_window_of_no_token_is_refused():
-    with pytest.raises(ValueError, match="window must be 1 token or more, not 0"):
-        BandDifference(window=0)
-
-
 class AsGiven(BandDifference):
     """Bands of values that are no changes but what is to be averaged."""
 

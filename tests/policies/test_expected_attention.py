@@ -6,8 +6,7 @@ import pytest
 import torch
 from policy_prompts import a_prompt, a_view, measured, rope
 
-import policies
-from policies import BudgetError, Cadence, FedTokens, Rotation, View
+from policies import BudgetError, FedTokens, Rotation, View
 from policies.expected_attention import (
     ExpectedAttention,
     Moments,
@@ -151,13 +150,3 @@ def test_a_model_whose_rotation_is_not_known_is_refused():
         policy.keep(view._replace(rotation=None), 3)
     fed = FedTokens(KEYS, VALUES, 0, 6, KEYS, None)
     assert QueryMoments(0).fold(fed, None) is None
-
-
-@pytest.mark.parametrize("settings", [(0, 4, 0.0), (512, -1, 0.0), (512, 4, -1.0), (512, 4, math.inf)])
-def test_settings_without_a_meaning_are_refused(settings):
-    with pytest.raises(ValueError, match="future must be from 1 to 1048576, sinks 0 or more and epsilon from 0"):
-        ExpectedAttention(*settings)
-
-
-def test_it_can_be_measured_while_decoding():
-    assert policies.get("expected-attention", cadence=Cadence(interval=16)).prefill_only_signals == ()

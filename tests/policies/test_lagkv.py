@@ -62,9 +62,5 @@ def test_heads_that_hold_fewer_slots_are_ranked_by_themselves():
     torch.testing.assert_close(found[1:, :41], lag_scores(keys[1:, :41], values[1:, :41], 4, 16))
 
 
-def test_the_catalogue_holds_the_numbers_of_kvpress_and_settings_are_checked():
+def test_the_catalogue_holds_the_numbers_of_kvpress():
     assert policies.get("lagkv").scoring == LagRelative(sinks=4, lag=128)
-    with pytest.raises(ValueError, match="lag 2 or more"):
-        LagRelative(lag=1)
-    with pytest.raises(ValueError, match="sinks must be 0 or more"):
-        LagRelative(sinks=-1)

@@ -208,20 +208,6 @@ def test_chunks_are_taken_whole_in_the_order_of_their_means_and_the_last_is_cut(
             assert mask[layer, head].nonzero().flatten().tolist() == expected
 
 
-def test_a_chunk_that_the_window_cuts_short_is_weighed_by_its_mean():
-    # Chunks (.3 .3 .3) and (.4 | window): .3 on average against .4.
-    scores = Scores(torch.tensor([[[0.3, 0.3, 0.3, 0.4, 9.0, 9.0]]]))
-    mask = Chunks(3).select(None, scores, window_of(2, 6), torch.tensor([[3]]))
-    assert slots_of(mask[0]) == [[3, 4, 5]]
-
-
-def test_chunks_of_one_slot_are_the_highest_scores():
-    prompt = a_prompt(120)
-    view = a_view(prompt, [chunkkv()])
-    single = policies.get("chunkkv", selection=Chunks(1)).keep(view, 70)
-    assert torch.equal(single, policies.get("chunkkv", selection=policies.TopK()).keep(view, 70))
-
-
 def test_the_heads_of_a_layer_choose_their_chunks_by_their_mean():
     sums = torch.tensor([[0.5, 0.5, 0.0, 0.0, 0.3, 0.3, 0, 0], [0.0, 0.0, 0.1, 0.3, 0.3, 0.3, 0, 0]])
     assert kept(chunkkv(size=2, window=2), 4, sums, n=8, kv_heads=2) == [[4, 5, 6, 7]] * 2
@@ -251,12 +237,6 @@ def test_ada_guarantees_the_floor():
     assert ada_counts(*heads, budget=5, floor=0.0) == [10, 0]
     assert ada_counts(*heads, budget=5, floor=0.2) == [9, 1]
     assert ada_counts(*heads, budget=5, floor=0.6) == [7, 3]
-
-
-def test_each_layer_is_shared_on_its_own():
-    layer = [[0.9] * 10, [0.1] * 10]
-    slots = torch.tensor([layer, layer[::-1]])
-    assert Adaptive(0.2).counts(slots, window_of(0, 10), 5).tolist() == [[9, 1], [1, 9]]
 
 
 def test_ada_counts_protected_slots_first():
@@ -367,34 +347,7 @@ def test_no_attention_outweighs_a_single_row_more():
     assert kept(scissorhands(window=3, recent=0), 1, passed, n=2) == [[1]]
 
 
-def test_scissorhands_works_for_prompts_shorter_than_its_window():
-    policy = scissorhands()
-    prompt = a_prompt(20)
-    mask = policy.keep(a_view(prompt, [policy]), 12)
-    assert mask.sum(-1).eq(12).all()
-    assert mask[..., -10:].all()
-
-
-def test_neglect_is_not_measured_while_decoding():
-    assert not NeglectCounts(400).carried
-    assert scissorhands().prefill_only_signals == (NeglectCounts(400),)
-
-
 # Settings
-
-
-@pytest.mark.parametrize(
-    ("make", "message"),
-    [
-        (lambda: Pyramid(beta=0.5), "beta must be 1 .* or more, not 0.5"),
-        (lambda: Adaptive(floor=1.2), "floor must be between 0 and 1, not 1.2"),
-        (lambda: Chunks(0), "size of a chunk must be 1 or more, not 0"),
-        (lambda: NeglectCounts(0), "window must be 1 or more, not 0"),
-    ],
-)
-def test_settings_without_a_meaning_are_refused(make, message):
-    with pytest.raises(ValueError, match=message):
-        make()
 
 
 def test_the_paper_and_kvpress_differ_in_the_length_of_a_chunk():

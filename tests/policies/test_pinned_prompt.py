@@ -4,19 +4,10 @@ from dataclasses import replace
 
 import pytest
 import torch
-from policy_prompts import a_prompt, a_view
+from policy_prompts import STORED, a_prompt, a_view, at_a_later_event
 
 import policies
 from policies import BudgetError, Cadence, Pinned, Protect, RecentHalf, pin_prompt
-
-# A prompt of six tokens; then two of an answer, and since then three more: slots of positions 0-7, 9-11.
-STORED = torch.tensor([0, 1, 2, 3, 4, 5, 6, 7, 9, 10, 11])
-
-
-def at_a_later_event(policy, prompt=6):
-    left = a_prompt(11)
-    view = a_view(left, [policy])._replace(stored=STORED.view(1, 1, -1), prompt=prompt)
-    return view._replace(token_ids=torch.arange(12) % 7)
 
 
 def test_at_a_later_event_the_prompt_stays_and_the_answer_is_cut():

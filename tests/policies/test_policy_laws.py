@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 import pytest
 import torch
-from policy_prompts import Prompt, a_later_view, a_prompt, a_view, measured, of_model, preserves, up_to
+from policy_prompts import Given, Prompt, a_later_view, a_prompt, a_view, measured, of_model, preserves, up_to
 from sampled import sampled
 from torch.nn.functional import pad
 
@@ -31,6 +31,7 @@ from policies import (
 from policies.crystal import CrystalConfig, crystal
 from policies.crystal.policy import variants
 from policies.expected_attention import QueryMoments
+from policies.scissorhands import NeglectCounts
 from policies.signals import Keys, Values
 from policies.signatures import UnitValues
 from policies.triattention import HeadStatistics, LayerStatistics, QueryStatistics, ValuePrior
@@ -124,6 +125,13 @@ def test_eviction_steps_fire_when_the_policy_promises(name):
     assert budgets == {64} or not promises.grants_budget
 
 
+def test_what_scissorhands_counts_is_of_a_prompt_and_all_else_is_measured_while_decoding_too():
+    breathing = {name: policies.get(name, cadence=Cadence(interval=16)) for name in EVICTING}
+    alone = {name: policy.prefill_only_signals for name, policy in breathing.items() if policy.prefill_only_signals}
+    assert alone == {"scissorhands": (NeglectCounts(400),)}
+    assert not NeglectCounts(400).carried
+
+
 @every_policy
 def test_a_slot_takes_the_bytes_that_the_policy_promises(name):
     policy = policies.get(name)
@@ -177,12 +185,6 @@ def test_each_policy_keeps_the_ends_that_it_promises(name, first, last):
     kept = keep(policies.get(name), 200)
     assert kept[..., :first].all()
     assert kept[..., N - last :].all()
-
-
-@every_policy
-def test_the_same_view_gives_the_same_slots(name):
-    policy = policies.get(name)
-    assert torch.equal(keep(policy, 210), keep(policy, 210))
 
 
 @every_policy
@@ -288,20 +290,6 @@ def test_protected_trunks_larger_than_the_budget_are_refused_by_name():
     ):
         policy.keep(view, 63)
     assert policy.keep(view, 64).sum(-1).tolist() == [[64, 64], [64, 64]]
-
-
-@dataclass(frozen=True)
-class Given:
-    """Scores as given."""
-
-    values: tuple[float, ...]
-
-    @property
-    def needs(self):
-        return frozenset()
-
-    def score(self, view: View) -> Scores:
-        return Scores(torch.tensor(self.values, dtype=torch.float32).view(1, 1, -1))
 
 
 def given(*values: float, **parts) -> torch.Tensor:
@@ -463,14 +451,6 @@ def test_random_draws_follow_the_seed_and_nothing_else():
 def test_random_accepts_every_64_bit_seed():
     for seed in (0, 2**63, 2**64 - 1):
         assert keep(policies.get("random"), 200, seed=seed).sum(-1).eq(200).all()
-
-
-def test_random_keeps_every_unprotected_slot_equally_often():
-    policy = policies.get("random", protect=Protect(1, 1))
-    prompt = a_prompt(12, layers=50, kv_heads=2)
-    shares = torch.stack([keep(policy, 7, prompt, seed=seed) for seed in range(40)]).double().mean((0, 1, 2))
-    # 4000 draws of 5 from 10: the standard error of a share is 0.008.
-    assert shares[1:-1].tolist() == pytest.approx([0.5] * 10, abs=0.04)
 
 
 def test_streams_of_swapped_layer_and_head_differ():

@@ -2,7 +2,6 @@ import pytest
 import torch
 from policy_prompts import a_prompt, measured, plain_attention
 
-from policies.crystal.coattention import top_entries
 from policies.signals import BLOCK, AttentionSums, attention_rows, group_mean
 
 LENGTHS = (1, 2, BLOCK - 1, BLOCK, BLOCK + 1, 2 * BLOCK + 44)
@@ -30,14 +29,6 @@ def test_rows_of_attention_are_causal_and_sum_to_one():
     whole = plain_attention(prompt.queries[0], prompt.keys[0], prompt.scale)
     assert rows.shape == (4, 33, 73)
     torch.testing.assert_close(rows.double(), whole[:, 40:73, :73], rtol=1e-5, atol=1e-6)
-
-
-def test_query_heads_of_a_group_read_the_same_keys():
-    prompt = a_prompt(50, layers=1, q_heads=6, kv_heads=2)
-    repeated = prompt.keys[0].repeat_interleave(3, dim=0)
-    grouped = measured(AttentionSums(), prompt)
-    alone = measured(AttentionSums(), prompt._replace(keys=repeated[None]))
-    torch.testing.assert_close(grouped, alone)
 
 
 def test_half_precision_inputs_are_summed_in_float32():
@@ -69,13 +60,3 @@ def test_signals_make_no_tensor_on_another_device():
     prompt = a_prompt(200, layers=1)
     elsewhere = prompt._replace(queries=prompt.queries.to("meta"), keys=prompt.keys.to("meta"))
     assert measured(AttentionSums(window=32), elsewhere).device.type == "meta"
-
-
-@pytest.mark.parametrize("count", [1, 3, 4, 9, 50])
-def test_the_strongest_edges_are_what_a_stable_sort_puts_first(count):
-    random = torch.Generator().manual_seed(3)
-    values = torch.randint(5, (20, 9), generator=random).float()
-    rows, columns, _ = top_entries(values, count, -torch.inf)
-    for row, line in enumerate(values.tolist()):
-        first = sorted(range(9), key=lambda column: (-line[column], column))[:count]
-        assert sorted(columns[rows == row].tolist()) == sorted(first)

@@ -56,11 +56,6 @@ def test_snapkv_scores_are_the_pooled_sums():
     assert slots[0].tolist() == [pytest.approx(row, abs=1e-4) for row in expected]
 
 
-def test_snapkv_refuses_an_even_kernel():
-    with pytest.raises(ValueError, match="kernel odd, not window 32 and kernel 4"):
-        snapkv(kernel=4)
-
-
 def test_streaming_keeps_the_sink_and_the_last_slots():
     assert kept(streaming(sinks=1), 4, kv_heads=1) == [[0, 3, 4, 5]]
 

@@ -4,18 +4,10 @@ from dataclasses import replace
 
 import pytest
 import torch
-from policy_prompts import a_prompt, a_view
+from policy_prompts import a_prompt, a_view, at_a_later_event
 
 import policies
 from policies import Boundary, BudgetError, Cadence, Preserve
-
-# A prompt of six tokens; then two of an answer, and since then three more: slots of positions 0-7, 9-11.
-STORED = torch.tensor([0, 1, 2, 3, 4, 5, 6, 7, 9, 10, 11])
-
-
-def at_a_later_event(policy, prompt=6):
-    view = a_view(a_prompt(11), [policy])._replace(stored=STORED.view(1, 1, -1), prompt=prompt)
-    return view._replace(token_ids=torch.arange(12) % 7)
 
 
 def recency(recent, budget, held=4000):

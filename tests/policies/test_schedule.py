@@ -58,19 +58,3 @@ def test_no_schedule_declares_more_than_the_registered_budget_on_average():
         cadence = Schedule(interval=4, load=load, amplitude=0.9, rounds=rounds)
         for budget in range(2, 200):
             assert sum(cadence.budgets(budget)) <= budget * rounds
-
-
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"load": "middle"}, "load must be one of front, back, inverted, not 'middle'"),
-        ({"amplitude": 1.0}, "amplitude must be between 0 and 1"),
-        ({"amplitude": 0.0}, "amplitude must be between 0 and 1"),
-        ({"rounds": 0}, "rounds even"),
-        ({"rounds": 3}, "rounds even"),
-        ({"interval": 0}, "interval must be 1 or more"),
-    ],
-)
-def test_settings_without_a_meaning_are_refused(settings, message):
-    with pytest.raises(ValueError, match=message):
-        Schedule(**settings)

@@ -1,5 +1,6 @@
 """Settings of a policy, changed by their paths."""
 
+import math
 from dataclasses import dataclass, is_dataclass, replace
 from decimal import Decimal
 
@@ -7,12 +8,20 @@ import pytest
 from policy_prompts import a_later_view, a_prompt, a_view, up_to
 
 import policies
-from policies import BudgetError, Chunks, Policy, Protect, RecentHalf
+from policies import BudgetError, Chunks, Diverse, Policy, Protect, RecentHalf, Schedule
+from policies.crystal import BranchDissolution
 from policies.crystal.breath import Breath
+from policies.crystal.impact import Impact
 from policies.crystal.scoring import TrunkScoring
+from policies.crystal_kv import Recency
+from policies.defensivekv import Defensive
+from policies.expected_attention import ExpectedAttention
+from policies.raas import Stamps
 from policies.settings import setting_paths, with_settings
+from policies.signatures import DiverseScheduled
 from policies.snapkv import WindowAttention, snapkv
 from policies.structure import structure
+from policies.syn_mem import PromptSpans
 from policies.triattention import QueryStatistics, ValuePrior
 
 PROMPT = a_prompt(60)
@@ -116,6 +125,65 @@ REFUSED = {
     ("crystal", "scoring.breath.edge_decay", 1.5): "breath.edge_decay: edge_decay must be from 0 to 1, not 1.5",
     ("crystal", "selection.alpha", -1): "selection.alpha: alpha and min_keep must be 0 or more",
     ("crystal", "selection.min_keep", -1): "selection.min_keep: alpha and min_keep must be 0 or more",
+    ("crystal", "scoring.coattention.chunk", 0): "chunk, intra_k and cross_k must be 1 or more, not 0",
+    ("crystal", "scoring.max_trunk", 0): "max_trunk must be 1 or more, not 0",
+    ("crystal", "scoring.impact.rarity", "rare"): "write one of logarithmic, inverse, exponential, document",
+    ("crystal", "selection.coverage", 1.1): "coverage from 0 to 1, not 'maximum' and 1.1",
+    ("crystal", "selection.coverage", -0.1): "coverage from 0 to 1, not 'maximum' and -0.1",
+    ("crystal", "protect.recent", -1): "sinks and recent must be 0 or more, not 4 and -1",
+    ("crystal-kv", "scoring.p", 0): "p must be above 0 and at most 1",
+    ("crystal-kv", "scoring.p", 1.01): "p must be above 0 and at most 1",
+    ("crystal-kv", "scoring.decay", -0.1): "decay must be between 0 and 1, not -0.1",
+    ("crystal-kv", "scoring.decay", 1.1): "decay must be between 0 and 1, not 1.1",
+    ("crystal-kv", "routing.period", 0): "period and least must be 1 or more, not 0 and 16",
+    ("crystal-kv", "routing.least", 0): "period and least must be 1 or more, not 128 and 0",
+    ("pyramidkv", "routing.beta", 0.5): "beta must be 1 .* or more, not 0.5",
+    ("ada-snapkv", "routing.floor", 1.2): "floor must be between 0 and 1, not 1.2",
+    ("chunkkv", "selection.size", 0): "size of a chunk must be 1 or more, not 0",
+    ("h2o-window", "scoring.window", 0): "window must be 1 or more, not 0",
+    ("thinkv", "scoring.size", 0): "size must be 1 or more and slots 0 or more",
+    ("thinkv", "scoring.reasoning", -1): "size must be 1 or more and slots 0 or more",
+    ("thinkv", "scoring.least", -1): "size must be 1 or more and slots 0 or more",
+    ("1d_div-scheduled", "selection.last", -0.1): "last must be 0",
+    ("1d_div-scheduled", "selection.over", 0): "and over 1 token or more",
+    ("1d_div-scheduled", "selection.weight", -1): "weight must be 0",
+    ("1d", "scoring.offsets", ()): "offsets must be one or more tokens ahead",
+    ("state_ask", "decoding.asked", False): "neither asks nor pins; set one of them",
+    ("state_ask", "decoding.line", ""): "line: '' given; write what a line begins with",
+    ("state_ask", "decoding.line", " State:"): "line: ' State:' given; write what a line begins with",
+    ("state_ask", "decoding.end", ""): "end: is empty",
+    ("state_ask", "decoding.wording", "Think."): 'wording: does not name the line; write "{line}"',
+    ("state_ask", "decoding.share", 1.1): "share must be between 0 and 1, not 1.1",
+    ("state_ask", "decoding.recent", -1): "recent must be 0 or more, not -1",
+    ("expected-attention", "scoring.future", 0): "future must be from 1 to 1048576",
+    ("expected-attention", "scoring.sinks", -1): "sinks 0 or more",
+    ("expected-attention", "scoring.epsilon", -1): "epsilon from 0",
+    ("schedule-front", "cadence.load", "middle"): "write one of front, back, inverted",
+    ("schedule-front", "cadence.amplitude", 1): "amplitude must be between 0 and 1",
+    ("schedule-front", "cadence.amplitude", 0): "amplitude must be between 0 and 1",
+    ("schedule-front", "cadence.rounds", 0): "rounds even",
+    ("schedule-front", "cadence.rounds", 3): "rounds even",
+    ("schedule-front", "cadence.interval", 0): "interval must be 1 or more",
+    ("hs-variance", "scoring.window", 0): "window must be 1 token or more, not 0",
+    ("caote", "scoring.window", 0): "window must be 1 or more, or None for all queries, not 0",
+    ("epicache", "cadence.episodes", 0): "episodes, window and medoids must be 1 or more",
+    ("epicache", "cadence.window", 0): "episodes, window and medoids must be 1 or more",
+    ("epicache", "cadence.medoids", 0): "episodes, window and medoids must be 1 or more",
+    ("r-kv", "scoring.weight", -0.1): "weight must be between 0",
+    ("r-kv", "scoring.weight", 1.1): "weight must be between 0",
+    ("r-kv", "scoring.window", 0): "window must be 1 or more",
+    ("r-kv", "scoring.kernel", 4): "kernel odd",
+    ("lagkv", "scoring.lag", 1): "lag 2 or more",
+    ("lagkv", "scoring.sinks", -1): "sinks must be 0 or more",
+    ("ahakv", "scoring.kernel", 4): "kernel odd",
+    ("raas", "scoring.threshold", 0): "threshold must be between 0 and 1",
+    ("raas", "scoring.threshold", 1): "threshold must be between 0 and 1",
+    ("defensivekv", "scoring.norms", "paper"): "write one of heads, tokens, plain, not the text 'paper'",
+    ("syn_mem", "state.mean", "median"): "write one of uniform, attention, not the text 'median'",
+    ("syn_mem", "state.share", 0): "share of the slots that hold spans must be above 0 and at most 1",
+    ("syn_mem", "state.share", 1.5): "at most 1, not 1.5",
+    ("syn_mem-2", "state.length", 0): "length of a span must be 1 or more, not 0",
+    ("subspace", "state.rank", 0): "rank must be 1 or more, not 0",
     ("snapkv", "cadence.slack", 1): "cadence.slack: write true or false, not 1",
     ("snapkv", "cadence.interval", "8"): "cadence.interval: write a whole number or None, not the text '8'",
 }
@@ -128,6 +196,26 @@ def test_what_cannot_be_set_is_refused_in_one_line_that_begins_with_the_path(nam
     said = str(refusal.value)
     assert said.startswith(f"{path}: ")
     assert "\n" not in said
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: Impact(rarity="rare"), "rarity must be one of logarithmic, inverse, exponential, document"),
+        (lambda: BranchDissolution(fusion="minimum"), "fusion must be one of maximum, average, product, impact"),
+        (lambda: Recency(decay=math.nan), "decay must be between 0 and 1, not nan"),
+        (lambda: Diverse(math.nan), "weight must be 0"),
+        (lambda: DiverseScheduled(last=math.nan), "last must be 0"),
+        (lambda: ExpectedAttention(512, 4, math.inf), "epsilon from 0"),
+        (lambda: Stamps(math.nan), "threshold must be between 0 and 1"),
+        (lambda: Defensive(norms="paper"), "norms must be one of heads, tokens, plain, not 'paper'"),
+        (lambda: Schedule(load="middle"), "load must be one of front, back, inverted, not 'middle'"),
+        (lambda: PromptSpans("median"), "mean must be uniform or attention, not 'median'"),
+    ],
+)
+def test_what_python_alone_can_say_is_refused_by_the_part_itself(make, message):
+    with pytest.raises(ValueError, match=message):
+        make()
 
 
 def test_settings_that_only_fit_together_are_judged_together():

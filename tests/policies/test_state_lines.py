@@ -1,30 +1,19 @@
 """Lines that the model is asked for and that are pinned once it wrote them; a protection that sees them."""
 
 import random
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import pytest
 import torch
-from policy_prompts import a_prompt, a_view
+from policy_prompts import Given, a_prompt, a_view
 
 import policies
-from policies import Cadence, Mark, Marked, Policy, Preserve, Protect, Scores, StateLines, View
+from policies import Cadence, Mark, Marked, Policy, Preserve, Protect, StateLines, View
 from policies.contract import UnitSelection
 from policies.policy import pin_prompt
 from policies.protect import newest_lines
 
 STATE = Mark("State:")
-
-
-@dataclass(frozen=True)
-class Given:
-    """Scores as they are given, one for each slot."""
-
-    slots: tuple[float, ...]
-    needs = frozenset()
-
-    def score(self, view):
-        return Scores(torch.tensor(self.slots)[None, None])
 
 
 def seen(tokens, lines=(), prompt=0, stored=None, **marks):
@@ -114,23 +103,6 @@ def test_pins_never_take_more_than_what_is_left(budget):
         kept = protecting.keep(seen(12, [range(1, 3), range(3, 4), range(4, 6)], prompt=1), budget)
         assert kept[..., :3].all()
         assert int(kept.sum()) == budget
-
-
-@pytest.mark.parametrize(
-    ("settings", "refused"),
-    [
-        ({"asked": False, "pinned": False}, "neither asks nor pins; set one of them"),
-        ({"line": ""}, "line: '' given; write what a line begins with"),
-        ({"line": " State:"}, "line: ' State:' given; write what a line begins with"),
-        ({"end": ""}, "end: is empty"),
-        ({"wording": "Think."}, 'wording: does not name the line; write "{line}"'),
-        ({"share": 1.1}, "share must be between 0 and 1, not 1.1"),
-        ({"recent": -1}, "recent must be 0 or more, not -1"),
-    ],
-)
-def test_what_says_nothing_is_refused_by_name(settings, refused):
-    with pytest.raises(ValueError, match=refused):
-        StateLines(**settings)
 
 
 @pytest.mark.parametrize(("share", "slots"), [(0.29, 29), (0.5, 50), (0.07, 7), (0, 0), (1, 100)])

@@ -95,8 +95,6 @@ def test_what_does_not_fit_is_refused_with_the_fix():
         Subspace().codec({"bases": bases})
     with pytest.raises(ValueError, match=r"the basis 'bases' is of \[2, 2, 8\] .* its mean of \[2, 2, 7\]"):
         Subspace(rank=4).codec({"bases": replace_mean(bases)})
-    with pytest.raises(ValueError, match="rank must be 1 or more, not 0"):
-        policies.get("subspace", {"state.rank": 0})
 
 
 def replace_mean(bases):

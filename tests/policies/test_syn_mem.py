@@ -8,7 +8,7 @@ from typing import ClassVar
 
 import pytest
 import torch
-from policy_prompts import a_prompt, a_view
+from policy_prompts import Given, a_prompt, a_view
 
 import policies
 from policies import Merging, PerHead, Policy, Protect, Scores, View
@@ -28,18 +28,6 @@ from policies.syn_mem import (
 FAMILY = ("syn_mem-1", "syn_mem-2", "syn_mem-3", "syn_mem-4")
 VARIANTS = ("syn_mem", "syn_mem-attention", "syn_mem-massless", "syn_mem-attention-massless")
 UNIFORM = (PromptSpans(), BoundedSpans(length=3), StaticHybrid(), DynamicHybrid())
-
-
-@dataclass(frozen=True)
-class Given:
-    """Scores as given, one row for each layer and head."""
-
-    values: tuple[tuple[float, ...], ...]
-    needs: ClassVar[frozenset] = frozenset()
-
-    def score(self, view: View) -> Scores:
-        slots = torch.tensor(self.values, dtype=torch.float32)
-        return Scores(slots.view(view.layers, view.kv_heads, -1))
 
 
 def an_event(state, scores, budget, *, stored=None, weights=None, protect=None, signals=None):
@@ -339,23 +327,6 @@ def test_a_slot_holds_its_number_of_tokens_in_four_bytes():
         assert state.merges
         assert state.codec({}) is None
         assert state.slot_bytes(128, 2) == 516
-
-
-@pytest.mark.parametrize(
-    ("settings", "said"),
-    [
-        ({"state.mean": "median"}, "state.mean: write one of uniform, attention, not the text 'median'"),
-        ({"state.share": 0.0}, "state.share: share of the slots that hold spans must be above 0 and at most 1"),
-        ({"state.share": 1.5}, "at most 1, not 1.5"),
-    ],
-)
-def test_settings_that_mean_nothing_are_refused(settings, said):
-    with pytest.raises(ValueError, match=said):
-        policies.get("syn_mem", settings)
-    with pytest.raises(ValueError, match="mean must be uniform or attention, not 'median'"):
-        PromptSpans("median")
-    with pytest.raises(ValueError, match="length of a span must be 1 or more, not 0"):
-        BoundedSpans(length=0)
 
 
 @pytest.mark.parametrize(

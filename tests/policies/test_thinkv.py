@@ -229,12 +229,6 @@ def test_what_was_not_measured_is_refused_by_name(missing):
         segmented([1, 2, 3, 4]).keep(view._replace(signals=signals), 2)
 
 
-@pytest.mark.parametrize("settings", [{"size": 0}, {"reasoning": -1}, {"least": -1}])
-def test_settings_that_mean_nothing_are_refused(settings):
-    with pytest.raises(ValueError, match="size must be 1 or more and slots 0 or more"):
-        Thoughts(Given(()), **settings)
-
-
 def test_events_come_every_128_steps_whatever_is_held():
     cadence = thinkv().cadence
     assert [step for step in range(400) if cadence.due(step, 1.0, 1000)] == [128, 256, 384]

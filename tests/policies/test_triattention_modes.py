@@ -15,24 +15,16 @@ from policies.triattention import HeadStatistics, LayerStatistics, QueryStatisti
 RAW = [[12.0, 0, 1, 3, 5], [1, 2, 0, 4, 3], [0, 1, 2, 5, 4], [2, 0, 1, 4, 6]]
 
 
-@dataclass(frozen=True)
-class GivenHeads(HeadStatistics):
-    """Two layers of one KV head that two query heads read."""
+@pytest.mark.parametrize(("name", "kind"), [("1d-per-head", HeadStatistics), ("1d-per-layer", LayerStatistics)])
+def test_five_slots_of_two_layers_worked_out_by_hand(name, kind):
+    """Two layers of one KV head, so that a layer is a head; one set for all of them would be {0, 4}."""
 
-    def logits(self, view):
-        return torch.tensor(RAW).view(2, 2, 5)
+    @dataclass(frozen=True)
+    class Given(kind):
+        def logits(self, view):
+            return torch.tensor(RAW).view(2, 2, 5)  # two query heads
 
-
-@dataclass(frozen=True)
-class GivenLayers(LayerStatistics):
-    def logits(self, view):
-        return torch.tensor(RAW).view(2, 2, 5)
-
-
-@pytest.mark.parametrize(("name", "scoring"), [("1d-per-head", GivenHeads()), ("1d-per-layer", GivenLayers())])
-def test_five_slots_of_two_layers_worked_out_by_hand(name, scoring):
-    """One KV head, so that a layer is a head; one set for all of them would be {0, 4}."""
-    view = View(torch.arange(5), 2, 1, frozenset(), 0, {})
+    scoring, view = Given(), View(torch.arange(5), 2, 1, frozenset(), 0, {})
     kept = policies.get(name, scoring=scoring).keep(view, 2)
     assert [row.nonzero().flatten().tolist() for row in kept[:, 0]] == [[0, 3], [3, 4]]
 
