@@ -3,6 +3,9 @@
 import importlib
 import re
 import sys
+import tomllib
+from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 import studies
@@ -34,365 +37,32 @@ small = Policy(scoring=Small())
 """
 
 KEEPS = "keeps something between events, in"
-SAME = (
-    "class Same:\n    __hash__ = None\n    def __init__(self, kept):\n        self.kept = kept\n"
-    "    def __eq__(self, other):\n        return True\n"
-    "    def __call__(self, *about, **more):\n        return self.kept(*about, **more)\n"
-)
 RECENT = 'set = { "protect.recent" = 8, "protect.sinks" = 0 }'
 
-# name -> (what the module has besides, what runs at each event, what the refusal says; None: nothing is gained)
-STOPPED = {
-    "walks the garbage collector": ("", "gc.get_objects()", "asked for gc.get_objects"),
-    "follows referrers": ("", "gc.get_referrers(view)", "asked for gc.get_referrers"),
-    "reads the frames of its callers": ("", "sys._getframe(1).f_locals", "asked for sys._getframe"),
-    "reads them by inspect": ("import inspect", "inspect.currentframe()", "asked for sys._getframe"),
-    "reads them by a traceback": (
-        "",
-        "try:\n            1 / 0\n        except ZeroDivisionError as e:\n            e.__traceback__.tb_frame",
-        "asked for object.__getattr__ tb_frame",
-    ),
-    "traces the process": ("", "sys.settrace(lambda *a: None)", "asked for sys.settrace"),
-    "opens the problems": ("", "open('questions.jsonl').read()", "asked for open questions.jsonl"),
-    "opens them and says nothing": (
-        "",
-        "try:\n            open('questions.jsonl')\n        except Exception:\n            pass",
-        "asked for open questions.jsonl",
-    ),
-    "looks at its memory in /proc": ("", "open('/proc/self/mem', 'rb')", "asked for open /proc/self/mem"),
-    "remembers in a register of codecs": (
-        "import codecs",
-        "codecs.register_error(f'kept{view.token_ids.shape[0]}', codecs.ignore_errors)",
-        "asked for codecs.register_error",
-    ),
-    "searches for codecs": ("", "__import__('_codecs').register(lambda name: None)", "asked for codecs.register"),
-    "remembers in the limit of csv": (
-        "from csv import field_size_limit",
-        "field_size_limit(7)",
-        "asked for csv.field_size_limit",
-    ),
-    "replaces it by what is equal to all": (SAME, "torch.cumsum = Same(torch.cumsum)", "changed torch.cumsum"),
-    "replaces a method by what is equal to all": (
-        f"import policies.selection\n{SAME}",
-        "policies.selection.TopK.select = Same(policies.selection.TopK.select)",
-        "changed policies.selection.TopK.select",
-    ),
-    "keeps it in the path": (SAME, "sys.path[-1] = Same(slots)", "changed the path of imports"),
-    "keeps it in a handler of signals": (
-        f"import signal\n{SAME}",
-        "signal.signal(signal.SIGUSR1, Same(slots))",
-        "changed handlers of signals",
-    ),
-    "keeps it in a function of a library": (
-        "import statistics",
-        "statistics.mean = lambda kept=slots: kept",
-        "changed statistics.mean",
-    ),
-    "adds a function to a library": (
-        "import statistics",
-        "statistics.hidden = lambda: slots",
-        "changed statistics.hidden",
-    ),
-    "adds a partial function to a library": (
-        "import functools, statistics",
-        "statistics.hidden = functools.partial(print, slots)",
-        "changed statistics.hidden",
-    ),
-    "adds a method of a list to a library": (
-        "import statistics",
-        "statistics.hidden = [slots].__getitem__",
-        "changed statistics.hidden",
-    ),
-    "lists processes": ("", "os.listdir('/proc')", "asked for os.listdir /proc"),
-    "leaves a file for another lane": ("", "open('/tmp/kv', 'w').write('1')", "asked for open /tmp/kv"),
-    "opens by a descriptor": ("", "os.open('lock.json', os.O_RDONLY)", "asked for open lock.json"),
-    "asks a server": ("import socket", "socket.socket()", "asked for socket.__new__"),
-    "starts a process": ("import subprocess", "subprocess.run(['true'])", "asked for subprocess.Popen"),
-    "forks": ("", "os.fork()", "asked for os.fork"),
-    "starts a thread": (
-        "import threading",
-        "threading.Thread(target=time.sleep, args=(1,), daemon=True).start()",
-        "changed the threads of the process",
-    ),
-    "calls C": ("import ctypes", "ctypes.CDLL(None)", "asked for ctypes.dlopen"),
-    "builds the problems again": ("", "import protocol.tasks.dataset", "asked for import protocol.tasks.dataset"),
-    "grades by itself": ("", "import protocol.grading.contains", "asked for import protocol.grading.contains"),
-    "writes into the environment": ("", "os.environ['KV'] = '1'", "asked for os.putenv"),
-    "counts its calls": ("calls = [0]", "calls[0] += 1", "keeps something between events, in"),
-    "counts in a global": ("calls = 0", "global calls\n        calls += 1", "keeps something between events, in"),
-    "counts in a class": ("class Box:\n    calls = 0", "Box.calls += 1", "keeps something between events, in"),
-    "counts in a class that says it is ours": (
-        "class Box:\n    calls = 0\nBox.__module__ = 'policies.selection'",
-        "Box.calls += 1",
-        "keeps something between events, in",
-    ),
-    "counts in a function": (
-        "def box():\n    pass",
-        "box.calls = getattr(box, 'calls', 0) + 1",
-        "keeps something between events, in",
-    ),
-    "counts by an iterator": ("import itertools\nticks = itertools.count()", "next(ticks)", "holds a count in"),
-    "keeps a shadow cache": ("shadow = {}", "shadow[len(shadow)] = slots", "keeps something between events, in"),
-    "keeps it in a default argument": (
-        "def box(cache=[]):\n    return cache",
-        "box().append(slots)",
-        "keeps something between events, in",
-    ),
-    "keeps it in a closure": (
-        "def make():\n    cache = []\n    return lambda x: cache.append(x)\nbox = make()",
-        "box(slots)",
-        "keeps something between events, in",
-    ),
-    "keeps it in its settings": ("", "object.__setattr__(self, 'cache', slots)", "keeps something between events"),
-    "keeps it in a thread-local": (
-        "import threading\nplace = threading.local()",
-        "place.cache = slots",
-        "holds a _local in",
-    ),
-    "keeps it in a context variable": (
-        "import contextvars\nplace = contextvars.ContextVar('place', default=None)",
-        "place.set(len(view.token_ids))",
-        "holds a ContextVar in",
-    ),
-    "remembers by lru_cache": (
-        "from functools import lru_cache\n@lru_cache\ndef box(tokens):\n    return tokens",
-        "box(len(view.token_ids))",
-        "keeps something between events, in",
-    ),
-    "writes into a tensor of its own": (
-        "place = torch.zeros(4)",
-        "place[0] = len(view.token_ids)",
-        "keeps something between events, in",
-    ),
-    "writes into it past its version": (
-        "place = torch.zeros(4)",
-        "place.numpy()[0] = len(view.token_ids)",
-        "keeps something between events, in",
-    ),
-    "hides it in torch": ("", "torch.hidden = slots", "changed torch.hidden"),
-    "hides it in a module of ours": (
-        "import policies.selection",
-        "policies.selection.hidden = slots",
-        "changed policies.selection.hidden",
-    ),
-    "replaces the softmax": (
-        "",
-        "real = torch.softmax\n        torch.softmax = lambda *a, **k: real(*a, **k)",
-        "changed torch.softmax",
-    ),
-    "replaces a method of tensors": ("", "torch.Tensor.softmax = lambda *a, **k: 0", "changed torch.Tensor.softmax"),
-    "replaces the sampler": (
-        "import protocol.engine.sampling as s",
-        "s.is_usable = lambda logits: True",
-        "changed protocol.engine.sampling.is_usable",
-    ),
-    "replaces it when it is imported": (
-        "import protocol.engine.sampling as s\nreal = s.is_usable\ns.is_usable = lambda logits: real(logits)",
-        "pass",
-        "protocol.engine.sampling.is_usable",
-    ),
-    "replaces a method of the engine": (
-        "from protocol.engine.slots import Pool",
-        "Pool.bytes = lambda self: 0",
-        "changed protocol.engine.slots.Pool.bytes",
-    ),
-    "replaces the code of a function": (
-        "from protocol.engine import sampling",
-        "sampling.is_usable.__code__ = (lambda logits: True).__code__",
-        "asked for object.__setattr__ __code__",
-    ),
-    "replaces what checks it": (
-        "from protocol.run.executors import own_code",
-        "own_code.Confinement.check = lambda self: None",
-        "changed protocol.run.executors.own_code.Confinement.check",
-    ),
-    "waits for the end": ("import atexit", "atexit.register(print)", "changed what runs at exit"),
-    "waits for a timer": (
-        "import signal",
-        "signal.signal(signal.SIGALRM, lambda *a: None)",
-        "changed handlers of signals",
-    ),
-    "waits for the collector": ("", "gc.callbacks.append(lambda *a: None)", "changed callbacks of the garbage"),
-    "draws from a stream of its own": ("", "slots = torch.rand_like(slots)", "changed the random state of torch"),
-    "sets the seed": ("", "torch.manual_seed(0)", "asked for sys._getframe"),
-    # State that a comparison of values, or of their descriptions, does not see.
-    "keeps it in an attribute of a tensor": ("place = torch.zeros(1)", "place.cache = slots", KEEPS),
-    "keeps it in an attribute of a list": ("class Box(list):\n    pass\nplace = Box()", "place.cache = slots", KEEPS),
-    "keeps it in an attribute of a text": ("class Box(str):\n    pass\nplace = Box('a')", "place.cache = slots", KEEPS),
-    "keeps it in a set": ("place = set()", "place.add(len(place))", KEEPS),
-    "keeps it in a slot": ("class Box:\n    __slots__ = ('a',)\nplace = Box()", "place.a = slots", KEEPS),
-    "turns the numbers of a tensor": (
-        "place = torch.tensor([1.0, 2.0, 3.0])",
-        "place.numpy()[:] = place.numpy()[[1, 2, 0]]",
-        KEEPS,
-    ),
-    "writes behind a view of a tensor": (
-        "whole = torch.zeros(8)\nplace = whole[:0]\ndel whole",
-        "place.untyped_storage()[0] = (place.untyped_storage()[0] + 1) % 9",
-        KEEPS,
-    ),
-    "writes behind a view of an array": ("import numpy as np\nplace = np.zeros(8)[:0]", "place.base[0] += 1", KEEPS),
-    "writes far into a long array": ("import array\nplace = array.array('q', [0] * 9999)", "place[9998] += 1", KEEPS),
-    "keeps it in a property": (
-        "cache = []\nclass Box:\n    at = property(lambda self, cache=cache: cache)\ndel cache",
-        "Box().at.append(1)",
-        KEEPS,
-    ),
-    "keeps it in a class of a class": (
-        "class Meta(type):\n    calls = 0\nclass Box(metaclass=Meta):\n    pass",
-        "Meta.calls += 1",
-        KEEPS,
-    ),
-    "keeps it in a bound method": ("place = [].append", "place(1)", KEEPS),
-    "keeps it in a partial": ("from functools import partial\nplace = partial(list.append, [])", "place(1)", KEEPS),
-    "keeps it behind a weak reference": (
-        "import weakref\nclass Box:\n    pass\nplace = weakref.ref(torch.Box if hasattr(torch, 'Box') else Box)",
-        "place().calls = getattr(place(), 'calls', 0) + 1",
-        KEEPS,
-    ),
-    "keeps it in the specification of its module": ("", "__spec__.cache = slots", KEEPS),
-    "keeps it in a buffer": ("import io\nplace = io.BytesIO()", "place.write(b'1')", KEEPS),
-    "counts the answers of a cache": (
-        "from functools import lru_cache\n@lru_cache\ndef box():\n    return 1\nbox()",
-        "box()",
-        KEEPS,
-    ),
-    "counts by a random stream": ("import random\nplace = random.Random(0)", "place.random()", KEEPS),
-    "counts by a stream of torch": ("place = torch.Generator()", "torch.rand(1, generator=place)", KEEPS),
-    "counts in a generator": ("def box():\n    yield from range(9)\nplace = box()", "next(place)", "holds a generator"),
-    "counts in a digest": ("import hashlib\nplace = hashlib.sha256()", "place.update(b'1')", "holds a HASH"),
-    "keeps it in a lock": ("import threading\nplace = threading.Lock()", "place.acquire(False)", "holds a lock"),
-    "keeps a graph": (
-        "place = torch.zeros(1, requires_grad=True) * 1",
-        "place.grad_fn.metadata['cache'] = slots",
-        "holds a tensor with a graph",
-    ),
-    "hides it in another module": ("import statistics", "statistics.hidden = slots", "changed statistics.hidden"),
-    "hides it in a class of another module": (
-        "import statistics",
-        "statistics.NormalDist.hidden = slots",
-        "changed statistics.NormalDist.hidden",
-    ),
-    "hides it behind a name without letters": (
-        "import statistics",
-        "setattr(statistics, '', 0); statistics.hidden = slots",
-        "changed statistics.",
-    ),
-    "hides it behind a name that is false": (
-        "class Name(str):\n    def __bool__(self):\n        return False\nname = Name('A')",
-        "vars(torch)[name] = 0; torch.hidden = slots",
-        "changed torch.<a name of its own class>",
-    ),
-    "hides it at a name that is equal to all": (
-        "class Name(str):\n    __hash__ = str.__hash__\n    def __eq__(self, other):\n        return True\n"
-        "name = Name('hidden')",
-        "vars(torch)[name] = slots",
-        "changed torch.<a name of its own class>",
-    ),
-    "keeps it in the version of its warnings": ("", "globals()['__warningregistry__'] = {'version': slots}", KEEPS),
-    "keeps it at a name that calls itself otherwise": (
-        "class Name(str):\n    def __format__(self, form):\n        return 'small'\nglobals()[Name('kept')] = 0",
-        "globals()['kept'] = slots",
-        "has a name of its own class in cheat_keeps_it_at_a_name_that_calls_itself_otherwise",
-    ),
-    "keeps it at the name of something else": (
-        "import types\nlate = sys.modules[f'{__name__}.late'] = types.ModuleType('late')\nlate.kept = 0\n"
-        "globals()['late.kept'] = 0",
-        "late.kept = slots",
-        KEEPS,
-    ),
-    "hides it among the modules": ("", "sys.modules['hidden'] = [slots]", "changed what is loaded"),
-    "loads a module that it wrote": (
-        "",
-        "import types; sys.modules[__name__ + '.late'] = types.ModuleType('late')",
-        "loads cheat_loads_a_module_that_it_wrote.late while it runs",
-    ),
-    "registers with an abstract class": (
-        "import collections.abc",
-        "collections.abc.Sized.register(type('Box', (), {}))",
-        "changed registrations of abstract classes",
-    ),
-    # Settings of the process, which the engine's arithmetic reads too.
-    "sets the default dtype": ("", "torch.set_default_dtype(torch.float64)", "changed the default dtype"),
-    "sets the threads of torch": ("", "torch.set_num_threads(torch.get_num_threads() + 1)", "changed the settings"),
-    "allows what is not deterministic": ("", "torch.use_deterministic_algorithms(True, warn_only=True)", "changed "),
-    "leaves memory unfilled": (
-        "import torch.utils.deterministic as d",
-        "d.fill_uninitialized_memory = False",
-        "changed the settings of torch",
-    ),
-    "flushes denormals": ("", "torch.set_flush_denormal(True)", "changed the settings of torch"),
-    "sets how numpy errs": ("import numpy as np", "np.seterr(all='ignore')", "changed the errors of numpy"),
-    "draws from numpy": ("import numpy as np", "np.random.rand()", "changed the random state of numpy"),
-    "draws from Python": ("import random", "random.random()", "changed the random state of Python"),
-    "sets decimals": ("import decimal", "decimal.getcontext().prec += 1", "changed the decimal context"),
-    "sets a limit": ("", "sys.setrecursionlimit(sys.getrecursionlimit() + 1)", "changed limits of the interpreter"),
-    "stops the collector": ("", "gc.disable()", "changed the garbage collector"),
-    "adds to the path": ("", "sys.path.append('/tmp')", "changed the path of imports"),
-    "adds an importer": ("", "sys.meta_path.append(Small)", "changed the path of imports"),
-    # Words to the hook.
-    "opens by a text of its own": (
-        "class Path(str):\n    def __str__(self):\n        return 'a.py'\n    __fspath__ = __str__",
-        "os.listdir(Path('/proc'))",
-        "asked for os.listdir with a text of its own class, Path",
-    ),
-    "scores by code without a file": ("", "exec('1')", "asked for compile"),
-    "scores by code of a file that it names": ("", "compile('1', torch.__file__, 'exec')", "asked for compile"),
-    "renames its code": ("", "(lambda: 1).__code__.replace(co_filename=torch.__file__)", "asked for code.__new__"),
-    "reads the frame of a generator": ("", "g = (1 for _ in [1]); g.gi_frame", "asked for object.__getattr__ gi_frame"),
-    "reads frames by logging": ("import logging", "logging.currentframe()", "asked for sys._getframe"),
-    "reads frames by the threads": ("", "sys._current_frames()", "asked for sys._current_frames"),
-    "adds a hook of its own": ("", "sys.addaudithook(lambda *a: None)", "asked for sys.addaudithook"),
-    "shares memory": (
-        "from multiprocessing import shared_memory",
-        "shared_memory.SharedMemory(create=True, size=8)",
-        "asked for os.truncate",
-    ),
-    "reads its arguments as a file": ("", "open('/proc/self/environ')", "asked for open /proc/self/environ"),
-    "opens a pipe that it found": ("", "open(0)", "asked for open"),
-    "sends itself a signal": ("", "os.kill(os.getpid(), 0)", "asked for os.kill"),
-}
+CHEATS = tomllib.loads((Path(__file__).parent / "cheating_policies.toml").read_text("utf-8"))
 
 
-# name -> (what the module has besides, what runs at each event)
-HONEST = {
-    "warns": ("import warnings", "warnings.warn(f'{len(view.token_ids)} tokens')"),
-    "logs": ("import logging\nlog = logging.getLogger(__name__)", "log.warning('small'); log.debug('smaller')"),
-    "makes a named tuple": ("from collections import namedtuple", "namedtuple('A', 'b')(1)"),
-    "makes a typed one": ("import typing", "typing.NamedTuple('A', [('b', int)])"),
-    "makes an enumeration": ("import enum", "enum.Enum('A', 'b')"),
-    "makes a dataclass": ("from dataclasses import make_dataclass", "make_dataclass('A', ['b'])(1)"),
-    "reads a signature": ("import inspect", "inspect.signature(read_signal)"),
-    "maps over an axis": ("", "torch.vmap(lambda a: a * 2)(slots)"),
-    "draws by the seed of its lane": ("", "torch.rand(3, generator=torch.Generator().manual_seed(view.seed))"),
-    "has a constant that is no number": ("place = torch.full((3,), torch.nan)", "place.isnan()"),
-    "loads a library late": ("", "import statistics, colorsys, numpy.polynomial"),
-    "loads a library late that registers its classes": (
-        "",
-        "import registering",  # of no distribution: a library
-    ),
-    "reads a limit of the interpreter": ("", "sys.getrecursionlimit()"),
-    "compares with an abstract class": ("import collections.abc", "isinstance(slots, collections.abc.Sized)"),
-    "has a table, a pattern and a layer": (
-        "import re, decimal, datetime, pathlib, fractions, numpy as np\n"
-        "PLACE = [re.compile('a'), decimal.Decimal(1), datetime.date(2026, 1, 1), pathlib.Path('a'), np.float32(1),\n"
-        "         fractions.Fraction(1, 2), np.arange(3), torch.nn.Softmax(-1), torch.float16, range(3), np.exp]",
-        "PLACE[0].match('a'), vars(self), slots.unfold(-1, 2, 1), torch.linalg.svd(slots[0])",
-    ),
-}
+class Cheat(NamedTuple):
+    """Of a module: what it has besides, what runs at each event, what its refusal says."""
+
+    setup: str
+    event: str
+    says: str
 
 
-# What gains nothing: the lane answers as that of an honest policy does.
-HARMLESS = {
-    "sleeps": "time.sleep(0)",
-    "reads the environment": "os.environ.get('HOME')",
-    "reads the clock": "time.time()",
-    "writes into its signals": "[tensor.zero_() for n in read_signal(view, Norms()) for tensor in n]",
-    "writes into the text": "view.token_ids.zero_()",
-    "writes into the positions": "None if view.stored is None else view.stored.zero_()",
-    "writes into the rotation": "view.rotation.frequencies.zero_()",
-    "replaces its signals": "view.signals.clear()",
-}
+def read_cheats(kind: str) -> dict[str, Cheat]:
+    return {
+        name: Cheat(
+            cheat.get("setup", "").replace("<same>", CHEATS["same"]),
+            cheat["event"].replace("\n", "\n        "),
+            cheat.get("says", KEEPS),
+        )
+        for name, cheat in CHEATS[kind].items()
+    }
+
+
+STOPPED, PATCHED, HONEST = map(read_cheats, ("stopped", "patched", "honest"))
+HARMLESS = CHEATS["harmless"]
 EVERYTHING = "does all of these"
 
 
@@ -450,37 +120,18 @@ def undone():
     put_back()
 
 
-LLAMA = "sys.modules['transformers.models.llama.modeling_llama']"
 # What runs at each event, and what is changed: parts of the network that a run has loaded.
-PATCHED = {
-    "patches the class of a layer": (
-        f"kept = {LLAMA}.LlamaMLP.forward; {LLAMA}.LlamaMLP.forward = lambda *about: kept(*about)",
-        "changed transformers.models.llama.modeling_llama.LlamaMLP.forward",
-    ),
-    "patches a function of the network": (
-        f"{LLAMA}.rotate_half = torch.neg",
-        "changed transformers.models.llama.modeling_llama.rotate_half",
-    ),
-    "takes the place of the attention": (
-        "functions = sys.modules['transformers.modeling_utils'].ALL_ATTENTION_FUNCTIONS._global_mapping\n"
-        "        functions |= {name: lambda *about, f=f, **more: f(*about, **more) for name, f in functions.items()}",
-        "changed the attention",
-    ),
-}
-
-
 @pytest.fixture(scope="module")
 def site(tmp_path_factory):
     """A folder with every policy of this file installed, so that Python's path is read once."""
     site = tmp_path_factory.mktemp("own") / "site-packages"
     (site / "cheats-1.dist-info").mkdir(parents=True)
     (site / "cheats-1.dist-info" / "METADATA").write_text("Metadata-Version: 2.1\nName: cheats\nVersion: 1\n")
-    sources = {cheat: (setup, body) for cheat, (setup, body, _) in STOPPED.items()}
-    sources |= {cheat: ("", body) for cheat, (body, _) in PATCHED.items()}
+    sources = {name: cheat[:2] for name, cheat in (STOPPED | PATCHED | HONEST).items()}
     (site / "registering.py").write_text(
         "import collections.abc\nclass Late: pass\ncollections.abc.Sized.register(Late)\n"
     )
-    sources |= {cheat: ("", body) for cheat, body in HARMLESS.items()} | HONEST | {"honest": ("", "pass")}
+    sources |= {cheat: ("", body) for cheat, body in HARMLESS.items()} | {"honest": ("", "pass")}
     sources[EVERYTHING] = ("", "; ".join(HARMLESS.values()))
     for cheat, (setup, body) in sources.items():
         (site / f"{module_name(cheat)}.py").write_text(MODULE.format(setup=setup, body=body))
@@ -541,7 +192,7 @@ def test_an_honest_policy_of_another_distribution_runs(run_policy):
 
 @pytest.mark.parametrize("cheat", ["keeps a shadow cache", "opens the problems", "replaces it when it is imported"])
 def test_a_policy_that_cheats_is_stopped_in_a_run(cheat, run_policy):
-    with pytest.raises(Tampered, match=re.escape(STOPPED[cheat][2])):
+    with pytest.raises(Tampered, match=re.escape(STOPPED[cheat].says)):
         run_policy(cheat)
 
 
@@ -562,7 +213,7 @@ def network_put_back(loaded):
 @pytest.mark.usefixtures("network_put_back")
 @pytest.mark.parametrize("cheat", PATCHED)
 def test_a_policy_that_changes_the_network_is_stopped_in_a_run(cheat, run_policy):
-    with pytest.raises(Tampered, match=re.escape(PATCHED[cheat][1])):
+    with pytest.raises(Tampered, match=re.escape(PATCHED[cheat].says)):
         run_policy(cheat)
 
 
@@ -600,7 +251,7 @@ def call_policy(site, undone):
 def test_a_policy_that_cheats_is_stopped_by_name(cheat, call_policy, monkeypatch):
     for name in ("protocol.tasks.dataset", "protocol.grading.contains"):  # as a worker is: it has loaded neither
         monkeypatch.delitem(sys.modules, name, raising=False)
-    with pytest.raises(Tampered, match=re.escape(STOPPED[cheat][2])):
+    with pytest.raises(Tampered, match=re.escape(STOPPED[cheat].says)):
         call_policy(cheat)
 
 
