@@ -220,9 +220,3 @@ def finished(folder: Path, judge: str = JUDGE, **own) -> Lock:
     confirm(folder)
     verdict.write(Registration.with_lock(folder, held), JUDGED)
     return held
-
-
-def snapshot(folder: Path) -> dict[str, bytes]:
-    return {
-        path.relative_to(folder).as_posix(): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()
-    }

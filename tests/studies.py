@@ -106,6 +106,18 @@ def write(folder: Path, model: Path, replace: dict[str, str] | None = None) -> P
     return folder
 
 
+def parse(text: str) -> Any:
+    """The design of a protocol of this text."""
+    from protocol.plan import toml_reader
+
+    return toml_reader.parse(text.encode(), "protocol.toml")
+
+
+def words(text: str) -> int:
+    """How many there are: in the place of a tokenizer."""
+    return len(text.split())
+
+
 def command(name: str, *arguments: object, tree: Path = ROOT) -> subprocess.CompletedProcess:
     """`python -m protocol.<name>` as run from the source tree `tree`."""
     arguments = (sys.executable, "-m", f"protocol.{name}", *map(str, arguments))
@@ -139,6 +151,20 @@ def here(name: str, *arguments: object, tree: Path | None = None, drawn: bool = 
         typed = {} if tree is None else {"enter": True}
         status = importlib.import_module(f"protocol.{name}").main([*map(str, arguments)], **typed)
     return subprocess.CompletedProcess(name, status, out.getvalue(), err.getvalue())
+
+
+def ran(status: int | tuple[int, ...], name: str, *arguments: object, **how: Any) -> subprocess.CompletedProcess:
+    """The same, whose exit status has to be this one, or one of these."""
+    done = here(name, *arguments, **how)
+    assert done.returncode in (status if isinstance(status, tuple) else (status,)), done.stdout + done.stderr
+    return done
+
+
+def refused(status: int, words: str, name: str, *arguments: object, **how: Any) -> None:
+    """The command ends with this status, and says why in one line that holds these words."""
+    said = ran(status, name, *arguments, **how).stderr
+    assert words in said, said
+    assert said.strip().count("\n") == 0, said
 
 
 # This process stays in one environment. Hashing all of it takes seconds, reading what is installed as long
@@ -295,8 +321,24 @@ def unpack_shard(folder: Path, phase: str = "records") -> None:
     (folder / phase / "shard-0.jsonl").write_text(text, encoding="utf-8")
 
 
+def edit(path: Path, old: str | bytes, new: str | bytes, count: int = -1) -> None:
+    """Replace a text of a file, which has to be there."""
+    was, now = (part.encode() if isinstance(part, str) else part for part in (old, new))
+    data = path.read_bytes()
+    assert was in data, old
+    path.write_bytes(data.replace(was, now, count))
+
+
 def content(path: Path) -> dict:
     return json.loads(path.read_bytes())
+
+
+@contextlib.contextmanager
+def unchanged(folder: Path) -> Iterator[None]:
+    """Within it nothing below the folder is written, removed or added."""
+    before = snapshot(folder)
+    yield
+    assert snapshot(folder) == before
 
 
 def snapshot(folder: Path) -> dict[str, bytes]:

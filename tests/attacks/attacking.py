@@ -44,8 +44,7 @@ def findings(study: Path, *options: object) -> dict[str, dict[str, str]]:
 
 def assert_audit_names(study: Path, item: str, words: str) -> None:
     """Audit ends with status 3, calls the verdict INVALID, and its finding on `item` names what was done."""
-    done = studies.here("audit", study, "--details")
-    assert done.returncode == 3, done.stdout
+    done = studies.ran(3, "audit", study, "--details")
     assert "INVALID" in done.stdout
     failed = [line for line in done.stdout.splitlines() if line.startswith("failed")]
     assert any(line.split()[1] == f"{item}:" and words in line for line in failed), done.stdout
@@ -56,12 +55,8 @@ def assert_refused(status: int, words: str, act: str, study: Path, *options: obj
 
     tree: the source tree in which it is typed.
     """
-    before = studies.snapshot(study)
-    done = studies.here(act, study, *options, tree=tree)
-    assert done.returncode == status, done.stdout + done.stderr
-    assert words in done.stderr, done.stderr
-    assert len(done.stderr.strip().splitlines()) == 1, done.stderr
-    assert studies.snapshot(study) == before
+    with studies.unchanged(study):
+        studies.refused(status, words, act, study, *options, tree=tree)
 
 
 def rewrite(path: Path, change: Callable[[dict[str, Any]], None]) -> None:

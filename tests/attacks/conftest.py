@@ -9,6 +9,8 @@ import pytest
 import studies
 from attacking import Repository
 
+from protocol.lock import installed_versions
+
 
 @pytest.fixture(scope="session")
 def history(registered, probed, confirmed, tmp_path_factory) -> dict[str, Path]:
@@ -26,6 +28,12 @@ def history(registered, probed, confirmed, tmp_path_factory) -> dict[str, Path]:
 
 
 @pytest.fixture
+def installed_once(monkeypatch):
+    """What is installed stays as it is, and takes as long to read as all the rest of an audit."""
+    monkeypatch.setattr(installed_versions, "versions", studies.installed)
+
+
+@pytest.fixture
 def study(history, tmp_path) -> Path:
     """The finished study, in a repository of its own."""
     return shutil.copytree(history["confirm"], tmp_path / "repository") / "registrations" / "study"
@@ -35,24 +43,3 @@ def study(history, tmp_path) -> Path:
 def unconfirmed(history, tmp_path) -> Path:
     """The same study before it was confirmed: locked and probed."""
     return shutil.copytree(history["probe"], tmp_path / "repository") / "registrations" / "study"
-
-
-@pytest.fixture(scope="session")
-def sources(tmp_path_factory) -> Path:
-    """A copy of the source tree, byte for byte what was locked."""
-    return studies.copy_tree(tmp_path_factory.mktemp("tree"))
-
-
-@pytest.fixture
-def edited(sources):
-    """Edit a file of `sources` for one test: edited(name, change), change: bytes -> bytes."""
-    undo: list[tuple[Path, bytes]] = []
-
-    def edit(name: str, change) -> None:
-        path = sources / name
-        undo.append((path, path.read_bytes()))
-        path.write_bytes(change(path.read_bytes()))
-
-    yield edit
-    for path, data in reversed(undo):
-        path.write_bytes(data)

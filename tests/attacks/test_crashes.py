@@ -118,10 +118,9 @@ def test_a_disk_that_is_too_small_for_the_records_ends_in_one_line(namespaces, u
 
 
 def test_a_folder_that_cannot_be_written_is_refused_in_one_line(namespaces, unconfirmed, tmp_path):
-    before = studies.snapshot(unconfirmed)
-    mount = f"mount --bind {unconfirmed} {unconfirmed}; mount -o remount,ro,bind {unconfirmed}"
-    done = in_a_small_world(mount, unconfirmed, *confirming(unconfirmed, tmp_path))
-    assert done.returncode == 2, done.stdout + done.stderr
-    assert "lies where nothing can be written" in done.stderr
-    assert "Traceback" not in done.stderr
-    assert studies.snapshot(unconfirmed) == before
+    with studies.unchanged(unconfirmed):
+        mount = f"mount --bind {unconfirmed} {unconfirmed}; mount -o remount,ro,bind {unconfirmed}"
+        done = in_a_small_world(mount, unconfirmed, *confirming(unconfirmed, tmp_path))
+        assert done.returncode == 2, done.stdout + done.stderr
+        assert "lies where nothing can be written" in done.stderr
+        assert "Traceback" not in done.stderr

@@ -5,26 +5,28 @@ from pathlib import Path
 from unittest import mock
 
 import pytest
+import studies
 from attacking import assert_refused, findings
 
 from protocol.models import sources as models
 from protocol.workspace import drift
 
 
-def test_the_protocol_gets_an_easier_rule(unconfirmed):
-    path = unconfirmed / "protocol.toml"
-    path.write_bytes(path.read_bytes().replace(b'"random", "streaming"', b'"random"'))
-    assert_refused(3, "protocol.toml: differs from the locked file", "confirm", unconfirmed)
-
-
-def test_a_lock_that_was_edited_by_hand_is_not_read(unconfirmed):
-    path = unconfirmed / "lock.json"
-    path.write_bytes(path.read_bytes().replace(b'"version":2', b'"version": 2'))
-    assert_refused(3, "lock.json", "confirm", unconfirmed)
+@pytest.mark.parametrize(
+    ("name", "old", "new", "words"),
+    [
+        ("protocol.toml", b'"random", "streaming"', b'"random"', "protocol.toml: differs from the locked file"),
+        ("lock.json", b'"version":2', b'"version": 2', "lock.json"),
+    ],
+    ids=["an easier rule", "a lock edited by hand"],
+)
+def test_what_was_registered_is_edited(unconfirmed, name, old, new, words):
+    studies.edit(unconfirmed / name, old, new)
+    assert_refused(3, words, "confirm", unconfirmed)
 
 
 def test_the_decision_rule_is_softened(unconfirmed, sources, edited):
-    edited("analysis/rules/superior.py", lambda code: code.replace(b"CONFIRMED", b"CONFIRMED ", 1))
+    edited(sources / "analysis/rules/superior.py", lambda code: code.replace(b"CONFIRMED", b"CONFIRMED ", 1))
     assert_refused(3, "analysis/rules/superior.py: changed", "confirm", unconfirmed, tree=sources)
 
 
@@ -40,7 +42,7 @@ def test_an_untracked_module_is_put_beside_the_policies(unconfirmed, sources):
 
 
 def test_held_out_problems_are_moved_to_the_development_split(unconfirmed, sources, edited):
-    edited("splits/needle-256.json", lambda data: data.replace(b'"confirm":', b'"confirm" :', 1))
+    edited(sources / "splits/needle-256.json", lambda data: data.replace(b'"confirm":', b'"confirm" :', 1))
     assert_refused(3, "splits/needle-256.json: changed", "confirm", unconfirmed, tree=sources)
 
 
@@ -83,5 +85,5 @@ def test_the_chat_template_is_swapped(unconfirmed, tiny_model, swapped):
 def test_no_environment_variable_lets_an_edit_pass(unconfirmed, sources, edited, monkeypatch):
     for name in ("KV_PREREG_FORCE", "FORCE", "PYTHONOPTIMIZE", "KV_PREREG_SKIP_CHECKS"):
         monkeypatch.setitem(os.environ, name, "1")
-    edited("policies/streaming.py", lambda code: code + b"\n# tuned\n")
+    edited(sources / "policies/streaming.py", lambda code: code + b"\n# tuned\n")
     assert_refused(3, "policies/streaming.py: changed", "confirm", unconfirmed, tree=sources)

@@ -1,23 +1,20 @@
 """Somebody shows a proof that proves nothing: of another study, of nobody, by an authority of his own."""
 
+import pytest
 import studies
 from attacking import assert_audit_names, findings
 
 
-def anchored(study, data=b"", name="lock.tsr"):
+def anchored(study, data, name):
     folder = study / "anchors"
     folder.mkdir()
     (folder / name).write_bytes(data)
 
 
-def test_a_file_that_is_no_proof_is_put_among_the_proofs(study):
-    anchored(study, b"trust me\n", "lock.txt")
-    assert_audit_names(study, "anchors", "lock.txt")
-
-
-def test_a_proof_is_made_up(study):
-    anchored(study, b"not a token")
-    assert_audit_names(study, "anchors", "lock")
+@pytest.mark.parametrize(("name", "data"), [("lock.txt", b"trust me\n"), ("lock.tsr", b"not a token")])
+def test_what_is_no_proof_is_put_among_the_proofs(study, name, data):
+    anchored(study, data, name)
+    assert_audit_names(study, "anchors", name.removesuffix(".tsr"))
 
 
 def test_a_verdict_line_is_upgraded_by_no_file_alone(study):

@@ -14,7 +14,8 @@ from pathlib import Path
 
 import finished_study
 import pytest
-from finished_study import JUDGED, snapshot
+import studies
+from finished_study import JUDGED
 
 from protocol.evidence.registration import Registration
 from protocol.formats import canonical
@@ -44,13 +45,6 @@ if os.fork() == 0:
 """
 
 
-@pytest.fixture(params=sandbox.MECHANISMS)
-def way(request) -> Mechanism:
-    if not sandbox.is_usable(request.param):
-        pytest.skip(f"{request.param} does not work here")
-    return request.param
-
-
 @pytest.fixture
 def mark(tmp_path) -> Iterator[str]:
     """A word that only processes of this test have on their command line."""
@@ -76,11 +70,11 @@ def judged_by(code: str, tmp_path: Path, way: Mechanism, limits: Limits = LIMITS
     study = tmp_path / "outside" / "study"
     study.parent.mkdir()
     finished_study.finished(study, judge=code, environment=HERE)
-    before = snapshot(tmp_path)
+    before = studies.snapshot(tmp_path)
     try:
         return run_locked.check_locked(Registration(study), limits, [way])
     finally:
-        assert snapshot(tmp_path) == before
+        assert studies.snapshot(tmp_path) == before
 
 
 def assert_refused(code: str, kind: type[Exception], words: str, *place: object, limits: Limits = LIMITS) -> str:

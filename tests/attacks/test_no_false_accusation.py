@@ -173,8 +173,7 @@ def test_a_clone_with_other_line_endings_accuses_nobody(bare_of_attributes, tmp_
 
 @pytest.mark.parametrize("name", ["protocol.toml", "seal.json", "ledger.jsonl", "records/shard-0.jsonl"])
 def test_one_file_with_other_line_endings_accuses_nobody(study, name):
-    data = (study / name).read_bytes()
-    (study / name).write_bytes(data.replace(b"\n", b"\r\n"))
+    studies.edit(study / name, b"\n", b"\r\n")
     assert accused(study) == []
 
 

@@ -26,9 +26,9 @@ from protocol import audit
 from protocol.audit import AuditOptions
 from protocol.evidence.registration import Registration
 from protocol.formats.findings import Finding
-from protocol.lock import installed_versions
 from protocol.messages import audit_page as texts
 
+pytestmark = pytest.mark.usefixtures("installed_once")
 TOLD = ("failed", "cannot tell", "unfinished")
 THREATS = studies.ROOT / "docs" / "threat-model.md"
 REWRITES = cases(
@@ -52,10 +52,16 @@ def opened(request, confirmed, swept):
     return open_one
 
 
-@pytest.fixture(autouse=True)
-def installed_once(monkeypatch):
-    """What is installed stays as it is, and takes as long to read as all the rest of an audit."""
-    monkeypatch.setattr(installed_versions, "versions", studies.installed)
+@pytest.fixture
+def rewritten(opened, tmp_path):
+    """The folder that the author of a case leaves."""
+
+    def edit(case: Case, place: str = "."):
+        rewrite = opened(case)
+        case.edit(rewrite)
+        return rewriting.write_study(rewrite, tmp_path / place / "study")
+
+    return edit
 
 
 def audited(folder, asked=None):
@@ -77,11 +83,8 @@ def test_a_rewrite_that_edits_nothing_is_the_same_folder(study, confirmed, swept
 
 
 @pytest.mark.parametrize("case", sampled(REWRITES, of=8), ids=lambda case: f"{case.of}-{case.name}")
-def test_a_rewrite_is_named(case, opened, tmp_path):
-    rewrite = opened(case)
-    case.edit(rewrite)
-    folder = rewriting.write_study(rewrite, tmp_path / "study")
-    found = audited(folder)
+def test_a_rewrite_is_named(case, rewritten):
+    found = audited(rewritten(case))
     told = {item: one for item, one in found.items() if one.status == case.status}
     assert [
         item for item, one in told.items() if re.fullmatch(case.item, item) and re.search(case.words, one.detail)
@@ -97,23 +100,18 @@ def test_a_rewrite_is_named(case, opened, tmp_path):
     ],
     ids=lambda case: case.name,
 )
-def test_while_something_cannot_be_told_no_verdict_is_printed(case, opened, tmp_path):
+def test_while_something_cannot_be_told_no_verdict_is_printed(case, rewritten):
     """Neither the author's word nor the auditor's own, which would rest on what could not be checked."""
-    rewrite = opened(case)
-    case.edit(rewrite)
-    folder = rewriting.write_study(rewrite, tmp_path / "study")
+    folder = rewritten(case)
     words = re.compile("CONFIRMED|REFUTED|INCONCLUSIVE|SCREENED")
     for options in ([], ["--details"], ["--json"]):
-        done = studies.here("audit", folder, *options)
-        assert done.returncode == 7
+        done = studies.ran(7, "audit", folder, *options)
         if case.item != "judgement":  # which is told with both words
             assert not words.search(done.stdout)
         elif options != ["--json"]:
             assert not words.search(done.stdout.splitlines()[-1])
     assert json.loads(done.stdout)["verdict"] is None
-    changed = studies.here("audit_changed", folder / "lock.json")
-    assert changed.returncode == 7
-    assert not words.search(changed.stdout)
+    assert not words.search(studies.ran(7, "audit_changed", folder / "lock.json").stdout)
 
 
 def test_every_class_of_attack_on_a_folder_has_a_rewrite_and_there_are_many():
@@ -131,16 +129,14 @@ def test_a_lock_that_nobody_signed_fails_where_a_signature_is_asked_for(opened, 
     assert audited(folder, AuditOptions(signers=signers))["signature"].status == "failed"
 
 
-def test_what_a_hostile_judge_would_do_was_not_done_and_no_escape_is_sent(opened, tmp_path):
+def test_what_a_hostile_judge_would_do_was_not_done_and_no_escape_is_sent(rewritten, tmp_path):
     """A3, A5: the author's code is not run, and what he wrote is shown and not sent."""
     judge, clears = (
         next(case for case in REWRITES if case.name == name)
         for name in ("the_locked_judge_writes_and_prints", "a_problem_clears_the_screen_of_whoever_reads_it")
     )
     for case in (judge, clears):
-        rewrite = opened(case)
-        case.edit(rewrite)
-        folder = rewriting.write_study(rewrite, tmp_path / case.of / "study")
+        folder = rewritten(case, case.of)
         before = studies.snapshot(tmp_path)
         for options in ([], ["--details"], ["--json"]):
             done = studies.here("audit", folder, *options)
@@ -151,10 +147,8 @@ def test_what_a_hostile_judge_would_do_was_not_done_and_no_escape_is_sent(opened
 
 
 @pytest.mark.parametrize("case", sampled(UNDETECTABLE, of=4), ids=lambda case: f"{case.of}-{case.name}")
-def test_what_no_folder_can_show_passes_an_audit(case, opened, tmp_path):
-    rewrite = opened(case)
-    case.edit(rewrite)
-    found = audited(rewriting.write_study(rewrite, tmp_path / "study"))
+def test_what_no_folder_can_show_passes_an_audit(case, rewritten):
+    found = audited(rewritten(case))
     outside = {"commit", "history"}  # which a folder outside a repository lacks
     assert {item: one for item, one in found.items() if one.status in TOLD and item not in outside} == {}
 
@@ -164,21 +158,17 @@ def test_the_page_on_threats_names_what_no_folder_can_show():
 
 
 @pytest.mark.parametrize("name", ["bad_problems_were_too_long", "the_prompts_were_longer"])
-def test_a_replay_of_one_lane_tells_prompts_that_are_not_those_of_the_problems(name, opened, tmp_path):
+def test_a_replay_of_one_lane_tells_prompts_that_are_not_those_of_the_problems(name, rewritten):
     case = next(case for case in UNDETECTABLE if case.name == name)
-    rewrite = opened(case)
-    case.edit(rewrite)
-    folder = rewriting.write_study(rewrite, tmp_path / "study")
-    found = audited(folder, AuditOptions(replay=1, nonce="cd" * 16))
+    found = audited(rewritten(case), AuditOptions(replay=1, nonce="cd" * 16))
     assert found["replay"].status == "failed"
     assert re.search("prompt_tokens: recorded", found["replay"].detail)
 
 
-def test_excluded_problems_are_counted_and_said_to_be_unproven(opened, tmp_path):
+def test_excluded_problems_are_counted_and_said_to_be_unproven(rewritten):
     case = undetectable_rewrites.bad_problems_were_too_long
-    rewrite = opened(case)
-    case.edit(rewrite)
-    folder = rewriting.write_study(rewrite, tmp_path / "study")
+    folder = rewritten(case)
+    rewrite = rewriting.read_study(folder)
     problems = len({lane.problem for lane in rewrite.confirmed})
     found = audited(folder)
     assert found["grid"].detail.endswith(f"one record each; 8 of {problems} problems are excluded")

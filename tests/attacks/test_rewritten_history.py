@@ -58,8 +58,7 @@ def test_a_shallow_clone_hides_the_history(study, tmp_path):
     clone = tmp_path / "clone"
     source = f"file://{repository(study).root}"
     subprocess.run(["git", "clone", "--quiet", "--depth", "1", source, str(clone)], check=True)
-    done = studies.here("audit", clone / "registrations" / "study")
-    assert done.returncode == 0, done.stdout
+    studies.ran(0, "audit", clone / "registrations" / "study")
     told = findings(clone / "registrations" / "study")["history"]
     assert told["status"] == "cannot tell"
     assert "shallow" in told["detail"]
@@ -82,9 +81,6 @@ def test_everything_is_made_anew_in_a_new_repository(history, tmp_path):
     inside.git("init", "--quiet", "--initial-branch=main")
     inside.commit("the only commit that there ever was")
     study = root / "registrations" / "study"
-    done = studies.here("audit", study)
-    assert done.returncode == 0, done.stdout
-    assert "UNANCHORED" in done.stdout
-    asked = studies.here("audit", study, "--require-anchor")
-    assert asked.returncode == 5
+    assert "UNANCHORED" in studies.ran(0, "audit", study).stdout
+    asked = studies.ran(5, "audit", study, "--require-anchor")
     assert "anchor" in asked.stdout + asked.stderr

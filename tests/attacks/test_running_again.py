@@ -9,12 +9,16 @@ from attacking import assert_audit_names, assert_refused, repository
 from protocol.evidence import ledger
 
 
-def test_a_finished_study_is_confirmed_again(study):
-    assert_refused(4, "the verdict closed it; to run it again: kv-prereg replicate", "confirm", study)
-
-
-def test_a_finished_study_is_locked_again(study):
-    assert_refused(4, "is locked already", "register", study)
+@pytest.mark.parametrize(
+    ("act", "words"),
+    [
+        ("confirm", "the verdict closed it; to run it again: kv-prereg replicate"),
+        ("register", "is locked already"),
+        ("probe", "the verdict closed it"),
+    ],
+)
+def test_a_finished_study_is_run_again(study, act, words):
+    assert_refused(4, words, act, study)
 
 
 def test_the_claim_of_a_run_that_began_is_removed_before_the_next(unconfirmed):
@@ -78,10 +82,6 @@ def test_two_processes_confirm_at_once(unconfirmed):
     assert statuses[1] in (10, 11)
     claims = [entry for entry in ledger.read(unconfirmed) if entry.event == "claim"]
     assert len(claims) == 1
-
-
-def test_development_problems_are_probed_after_the_verdict(study):
-    assert_refused(4, "the verdict closed it", "probe", study)
 
 
 def test_records_of_a_probe_are_thrown_away_and_drawn_again(unconfirmed):

@@ -17,7 +17,6 @@ from protocol.evidence import ledger
 from protocol.evidence.registration import Registration
 from protocol.formats import document_fields, record_fields
 from protocol.formats.fields import Field, Table
-from protocol.lock import installed_versions
 
 RECORD = Table({"body": Field(record_fields.BODY, ""), "costs": Field(record_fields.COSTS, "")})
 RECORD_ITEMS = ("records", "grid", "sense", "grades", "probe", "claim", "trajectories")
@@ -38,6 +37,7 @@ UNTOLD = {
     "costs.device removed": "records of before it was a field have none",
 }
 """What no audit of a folder can tell, and why."""
+pytestmark = pytest.mark.usefixtures("installed_once")
 SAMPLE = 6  # tamperings in one test, spread over subjects and their fields
 
 
@@ -52,12 +52,6 @@ class Subject(NamedTuple):
     content: Any
     items: tuple[str, ...]
     line: str = "?"
-
-
-@pytest.fixture(autouse=True)
-def installed_once(monkeypatch):
-    """What is installed stays as it is, and takes as long to read as all the rest of an audit."""
-    monkeypatch.setattr(installed_versions, "versions", studies.installed)
 
 
 def documents(folder) -> list[Subject]:

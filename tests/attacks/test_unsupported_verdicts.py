@@ -42,9 +42,7 @@ def edited(request, confirmed, tmp_path):
 
 def test_no_command_prints_a_verdict_that_the_records_do_not_support(edited, capsys):
     for name in ("in-toto", "predicate", "croissant"):
-        done = studies.here("export", edited, "--format", name)
-        assert done.returncode == 3, done.stdout
-        assert "8B" not in done.stdout
+        assert "8B" not in studies.ran(3, "export", edited, "--format", name).stdout
     for main in (table.main, report.main):
         assert main([str(edited)]) == 2
         said = capsys.readouterr()
@@ -54,8 +52,7 @@ def test_no_command_prints_a_verdict_that_the_records_do_not_support(edited, cap
     problem = studies.content(edited / "lock.json")["items"]["needle-256"]["confirm"][0]
     done = studies.here("show", edited, "--problem", problem)
     assert (done.returncode, done.stdout) == (3, ""), done.stdout + done.stderr
-    done = studies.here("status", edited)
-    assert done.returncode == 3
+    done = studies.ran(3, "status", edited)
     assert "INVALID" in done.stdout
     assert done.stdout.split()[1] == "INVALID:"
     assert report.main([str(edited.parent)]) == 0
@@ -87,8 +84,7 @@ def test_a_folder_whose_name_has_a_line_is_refused_by_name(confirmed, tmp_path, 
         with pytest.raises(SystemExit):
             studies.here(command, folder)
     for command, argument in (("status", folder.parent), ("audit_changed", folder / "lock.json")):
-        done = studies.here(command, argument)
-        assert done.returncode == 2
+        done = studies.ran(2, command, argument)
         assert "has a line break in its name; rename the folder" in done.stderr
         assert HELD not in (done.stdout + done.stderr).splitlines()
 
@@ -99,9 +95,7 @@ def test_a_title_with_a_line_is_not_registered(tmp_path, tiny_model, field):
         "A study for the test suite" if field == "title" else "Does crystal beat random on a model that knows nothing?"
     )
     folder = studies.write(tmp_path / "registrations" / "study", tiny_model, {f'"{text}"': f'"A study\\n{HELD}"'})
-    done = studies.here("register", folder)
-    assert done.returncode == 2
-    assert f"{field}: has a line break; write it in one line" in done.stderr
+    assert f"{field}: has a line break; write it in one line" in studies.ran(2, "register", folder).stderr
 
 
 def test_a_title_begins_no_tag_in_an_export(confirmed, tmp_path):

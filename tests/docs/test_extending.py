@@ -188,8 +188,7 @@ def test_a_field_reaches_the_lock_its_text_and_the_audit(tree, registered, tmp_p
     assert lock["protocol"]["content"]["decision"]["reviewer"] == "B. Reader"
     assert "decision.reviewer = B. Reader" in kv_prereg(tree, "export", registered, "--format", "osf")
     edited = shutil.copytree(registered, tmp_path / "everywhere")
-    text = (edited / "lock.json").read_text()
-    (edited / "lock.json").write_text(text.replace("B. Reader", "C. Reader"))
+    studies.edit(edited / "lock.json", "B. Reader", "C. Reader")
     with pytest.raises(AssertionError, match="lock"):
         kv_prereg(tree, "audit", edited)
     silent = PROTOCOL.replace('reviewer = "B. Reader"', "reviewer = 7")

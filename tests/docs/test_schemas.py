@@ -5,7 +5,6 @@ import json
 import re
 import tomllib
 
-import finished_study
 import pytest
 from json_schema import fits
 from studies import PROTOCOL, ROOT, SWEEP
@@ -74,16 +73,9 @@ def test_a_shipped_protocol_is_locked_today_as_it_was_then(path):
     assert toml_reader.parse(path.read_bytes(), path.name).content() == locked
 
 
-@pytest.fixture(scope="module")
-def study(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("registrations") / "study"
-    finished_study.finished(folder)
-    return folder
-
-
 @pytest.mark.parametrize("name", ["lock", "claim", "seal", "verdict"])
-def test_a_document_is_read_exactly_when_its_schema_says_so(study, name):
-    content, whole = json.loads((study / f"{name}.json").read_text()), schema(name)
+def test_a_document_is_read_exactly_when_its_schema_says_so(finished_toy, name):
+    content, whole = json.loads((finished_toy / f"{name}.json").read_text()), schema(name)
     if name == "lock":
         amends = {"name": "a", "lock": "e" * 64, "reason": "why", "diff": [], "seen": {}, "after_claim": True}
         content["sources"], content["amends"] = {"a.py": "e" * 64}, amends

@@ -69,9 +69,7 @@ def carried_out(here: Path, command: str) -> str:
     if words[0] == "kv-prereg":
         words = ["python", "-m", MENU[words[1]].module, *words[2:]]
     if words[:2] == ["python", "-m"] and words[2].startswith("protocol.") and words[2] != "protocol.tasks":
-        done = studies.here(words[2].removeprefix("protocol."), *words[3:])
-        assert done.returncode in (0, 11), done.stdout + done.stderr
-        return done.stdout
+        return studies.ran((0, 11), words[2].removeprefix("protocol."), *words[3:]).stdout
     if words[0] == "pip":  # as pip does it, without a network
         words = [*words, "--no-build-isolation", "--no-deps", "--quiet", "--target", "site"]
         words = [sys.executable, "-m", *words]

@@ -88,16 +88,13 @@ def test_a_real_run_is_judged_and_audited_and_one_from_before_the_claim_is_not(t
     folder.mkdir(parents=True)
     (folder / "pool.jsonl").write_text("".join(json.dumps({"id": item}) + "\n" for item in ids))
     (folder / "protocol.toml").write_text(PROTOCOL.format(**fields))
-    locked = studies.here("register", folder)
-    assert locked.returncode == 0, locked.stderr
+    studies.ran(0, "register", folder)
     assert studies.here("confirm", folder).returncode == 6
     released = [str(item) for item in json.loads((folder / "outside/released.json").read_text())["chain_dev"]]
-    refused = studies.here("confirm", folder, "--outputs", tmp_path / "before")
-    assert refused.returncode == 2
+    refused = studies.ran(2, "confirm", folder, "--outputs", tmp_path / "before")
     assert "released by the claim" in refused.stderr or "before the claim" in refused.stderr
     run(tmp_path / "out", released)
-    judged = studies.here("confirm", folder, "--outputs", tmp_path / "out")
-    assert judged.returncode in (0, 10, 11), judged.stderr
+    studies.ran((0, 10, 11), "confirm", folder, "--outputs", tmp_path / "out")
     (contrast,) = json.loads((folder / "verdict.json").read_text())["judged"]["contrasts"]
     study = Registration(folder)
     answers = output_files.read_answers(output_files.read_stored(study), study.protocol)

@@ -58,15 +58,13 @@ def write(folder: Path, text: str = PROTOCOL, fields: Sequence[str] = ("doc_hash
 
 
 def lock(folder: Path) -> Path:
-    done = studies.here("register", folder)
-    assert done.returncode == 0, done.stderr
+    studies.ran(0, "register", folder)
     return folder
 
 
 def claim(folder: Path) -> list[int]:
     """Claim a study and return the ids that the claim released."""
-    done = studies.here("confirm", folder)
-    assert done.returncode == 6, done.stderr
+    studies.ran(6, "confirm", folder)
     released: list[int] = json.loads((folder / "outside/released.json").read_text())["sums_test"]
     return released
 

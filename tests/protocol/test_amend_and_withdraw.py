@@ -24,8 +24,7 @@ def home(monkeypatch, tmp_path):
 def registered(tiny_model, tmp_path_factory):
     """A locked study that nobody has claimed; copy it before use."""
     folder = studies.write(tmp_path_factory.mktemp("made") / "registrations" / "study", tiny_model, studies.ONE_TASK)
-    done = studies.here("register", folder)
-    assert done.returncode == 0, done.stderr
+    studies.ran(0, "register", folder)
     return folder
 
 
@@ -58,14 +57,11 @@ def amended(first, tmp_path):
 
 
 def amend(old, name, seed):
-    done = studies.here("amend", old, changed(old, name, seed), *WHY)
-    assert done.returncode == 0, done.stderr
-    return done
+    return studies.ran(0, "amend", old, changed(old, name, seed), *WHY)
 
 
 def confirm(folder):
-    done = studies.here("confirm", folder)
-    assert done.returncode in (10, 11, 12), done.stderr
+    studies.ran((10, 11, 12), "confirm", folder)
 
 
 def edit(folder, seed):
@@ -85,12 +81,11 @@ def changed(old, name="new", seed=1):
 
 def refused(status, words, name, *arguments, unchanged):
     """The command refuses in one line and leaves `unchanged` as it is."""
-    before = studies.snapshot(unchanged)
-    done = studies.here(name, *arguments)
-    assert (done.returncode, done.stdout) == (status, ""), done.stderr
-    assert words in done.stderr
-    assert done.stderr.count("\n") == 1
-    assert studies.snapshot(unchanged) == before
+    with studies.unchanged(unchanged):
+        done = studies.here(name, *arguments)
+        assert (done.returncode, done.stdout) == (status, ""), done.stderr
+        assert words in done.stderr
+        assert done.stderr.count("\n") == 1
 
 
 def test_without_a_protocol_the_old_one_is_copied_and_nothing_locked(old):
@@ -137,8 +132,7 @@ def test_what_was_amended_is_neither_run_nor_amended_nor_withdrawn(amended):
 
 def test_a_protocol_that_is_refused_leaves_the_old_study_open(old):
     new = changed(old)
-    text = (new / "protocol.toml").read_text()
-    (new / "protocol.toml").write_text(text.replace('method = "sign-flip"', 'method = "wishing"'))
+    studies.edit(new / "protocol.toml", 'method = "sign-flip"', 'method = "wishing"')
     refused(2, "decision.method", "amend", old, new, *WHY, unchanged=old.parent)
 
 
@@ -151,8 +145,7 @@ def test_an_amendment_that_a_crash_cut_off_is_completed(amended, entered):
         refused(2, "amending was cut off", "confirm", new, unchanged=amended)
     else:
         (new / "ledger.jsonl").unlink()
-    done = studies.here("amend", old, new, "--reason", "Another reason comes too late.")
-    assert done.returncode == 0, done.stderr
+    studies.ran(0, "amend", old, new, "--reason", "Another reason comes too late.")
     again = studies.snapshot(amended)
     assert again.keys() == whole.keys()
     assert {name for name in whole if again[name] != whole[name]} <= {"study/ledger.jsonl", "second/ledger.jsonl"}
@@ -193,8 +186,7 @@ def test_after_the_claim_an_amendment_says_so_and_deviates(history):
 def test_amended_studies_and_their_amendments_audit(history):
     shelf = history[0]
     assert studies.here("audit", shelf / "study").returncode == 0
-    done = studies.here("audit", shelf / "third", "--json")
-    assert done.returncode == 0, done.stdout
+    done = studies.ran(0, "audit", shelf / "third", "--json")
     held = {finding["item"]: finding["status"] for finding in json.loads(done.stdout)["findings"]}
     assert held["amendment"] == "held"
 

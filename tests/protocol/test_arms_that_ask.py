@@ -75,36 +75,8 @@ def test_arms_of_one_study_ask_what_their_policies_say():
     assert [design.extra_prompt(arm.name) for arm in design.arms] == ["", ASKED, "", ASKED, ""]
 
 
-@pytest.mark.parametrize(
-    ("old", "new", "refused"),
-    [
-        ("[gate]", "[exclude]\nprompt_tokens_above = 90\n[gate]", "exclude: leaves problems out by the length"),
-        ("interval = 4\n", "", r"arms.pins.policy: pins lines of the answer, while which no event fires"),
-        (
-            "interval = 4\n",
-            'preserve = { prompt = false, recent = 4, lines = "State:" }\n',
-            "arms.pins.policy: pins lines|generation.preserve.lines: no arm has events while decoding",
-        ),
-        ("[generation]", 'c = { policy = "crystal" }\n[generation]', None),
-        (
-            "interval = 4\n",
-            'interval = 4\npreserve = { prompt = false, recent = 4, lines = " x" }\n',
-            "generation.preserve.lines: .*what a line begins with, without spaces around it",
-        ),
-    ],
-    ids=["exclude", "no events", "no events for lines", "fine", "spaces"],
-)
-def test_what_would_mean_nothing_is_refused_by_name(old, new, refused):
-    assert old in TEXT
-    text = TEXT.replace(old, new, 1)
-    if refused is None:
-        parse(text)
-        return
-    with pytest.raises(BadInput, match=refused):
-        parse(text)
-
-
 def test_units_are_not_kept_whole_of_lines_that_no_budget_bounds():
+    assert parse(TEXT.replace("[generation]", 'c = { policy = "crystal" }\n[generation]', 1)).arm("c")
     text = TEXT.replace("interval = 4", 'interval = 4\npreserve = { prompt = false, recent = 4, lines = "x" }')
     assert parse(text).policy("parent").protect.line == "x"
     with pytest.raises(BadInput, match=r"arms\.c\.policy: keeps units whole"):

@@ -34,16 +34,14 @@ STUDY = studies.SWEEP | {
 def locked(tiny_model, tmp_path_factory):
     place = tmp_path_factory.mktemp("settings") / "registrations" / "study"
     folder = studies.write(place, tiny_model, STUDY)
-    done = studies.here("register", folder)
-    assert done.returncode == 0, done.stderr
+    studies.ran(0, "register", folder)
     return folder
 
 
 @pytest.fixture(scope="module")
 def probed(locked, tmp_path_factory):
     folder = shutil.copytree(locked, tmp_path_factory.mktemp("settings") / "registrations" / "study")
-    done = studies.here("probe", folder)
-    assert done.returncode == 0, done.stderr
+    studies.ran(0, "probe", folder)
     return folder
 
 

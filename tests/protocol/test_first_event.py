@@ -75,12 +75,28 @@ WRITTEN = {"threads = 1": "threads = 1\ninterval = 6\nfirst_event = 0"}
 
 
 @pytest.mark.parametrize(("changes", "first_event"), [({}, 1), (WRITTEN, 0)])
-def test_the_lock_says_when_the_first_event_may_fire(tiny_model, tmp_path, changes, first_event):
+def test_the_lock_says_when_the_first_event_may_fire_and_what_runs_has_it(
+    tiny_model, tmp_path, monkeypatch, changes, first_event
+):
     study = locked(tmp_path / "registrations" / "study", tiny_model, changes)
-    assert study.lock.content["batch"]["first_event"] == first_event
-    assert study.first_event() == first_event
-    again = replicated(study)
-    assert again.first_event() == first_event
+    assert study.lock.content["batch"]["first_event"] == study.first_event() == first_event
+    assert replicated(study).first_event() == first_event
+    given = []
+
+    @contextmanager
+    def opened(planned, *rest):
+        given.append(planned.protocol.generation.steps_before_eviction)
+        yield lambda jobs: iter(())
+
+    monkeypatch.setattr(runner.factory.process_pool, "open_executor", opened)
+    for protocol in (study.protocol, study.protocol.probe_design()):
+        runner.run_phase(study, protocol, [], {}, phase="probe", attempt=1, report=lambda progress: None)
+    assert given == [first_event] * 2
+    if not changes:  # as the same lock would be if it were older
+        older = Study(study.registration, study.planned)
+        monkeypatch.setattr(Study, "first_event", lambda study: 0)
+        runner.run_phase(older, study.protocol, [], {}, phase="probe", attempt=1, report=lambda progress: None)
+        assert given[2:] == [0]
 
 
 def test_a_replication_of_an_older_lock_decodes_as_that_did(tiny_model, tmp_path, monkeypatch):
@@ -101,27 +117,6 @@ def test_a_replication_of_an_older_lock_decodes_as_that_did(tiny_model, tmp_path
         locked(tmp_path / "registrations" / "new", tiny_model, CRYSTAL)
 
 
-@pytest.mark.parametrize(("changes", "first_event"), [({}, 1), (WRITTEN, 0)])
-def test_what_runs_has_the_first_event_of_its_lock(tiny_model, tmp_path, monkeypatch, changes, first_event):
-    given = []
-
-    @contextmanager
-    def opened(planned, *rest):
-        given.append(planned.protocol.generation.steps_before_eviction)
-        yield lambda jobs: iter(())
-
-    monkeypatch.setattr(runner.factory.process_pool, "open_executor", opened)
-    study = locked(tmp_path / "registrations" / "study", tiny_model, changes)
-    for protocol in (study.protocol, study.protocol.probe_design()):
-        runner.run_phase(study, protocol, [], {}, phase="probe", attempt=1, report=lambda progress: None)
-    assert given == [first_event] * 2
-    if not changes:  # as the same lock would be if it were older
-        older = Study(study.registration, study.planned)
-        monkeypatch.setattr(Study, "first_event", lambda study: 0)
-        runner.run_phase(older, study.protocol, [], {}, phase="probe", attempt=1, report=lambda progress: None)
-        assert given[2:] == [0]
-
-
 SHIPPED = sorted(path.parent for path in (studies.ROOT / "registrations").glob("*/seal.json"))
 
 
@@ -136,9 +131,3 @@ def test_no_shipped_lane_had_an_event_between_its_prompt_and_its_answer(folder):
             assert events[0][0] == 0
             assert all(step > 0 for step, *_ in events[1:])
     assert seen > 400
-
-
-def test_a_first_event_without_events_is_refused(tiny_model):
-    text = studies.PROTOCOL.format(model=tiny_model).replace("threads = 1", "threads = 1\nfirst_event = 1")
-    with pytest.raises(BadInput, match="first_event: no arm has events while decoding; give an interval"):
-        toml_reader.parse(text.encode(), "protocol.toml")

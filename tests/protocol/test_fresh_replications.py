@@ -25,8 +25,7 @@ SHIPPED = [path.parent.name for path in sorted((studies.ROOT / "registrations").
 def replicated(confirmed, tmp_path_factory):
     """A parent on its shelf and its fresh replication."""
     parent = shutil.copytree(confirmed, tmp_path_factory.mktemp("fresh") / "registrations" / "study")
-    done = studies.here("replicate", "--fresh", parent)
-    assert done.returncode in (0, 10, 11), done.stderr
+    done = studies.ran((0, 10, 11), "replicate", "--fresh", parent)
     return parent, parent.parent.parent / "replications" / "study-fresh-001", done.stdout
 
 
@@ -72,9 +71,7 @@ def test_it_audits_and_an_edited_number_or_protocol_does_not(replicated, tmp_pat
 def test_a_study_that_draws_its_problems_late_is_reproduced_by_nobody(replicated):
     """Every lock draws others."""
     _, child, _ = replicated
-    done = studies.here("replicate", child)
-    assert done.returncode == 2
-    assert f"kv-prereg replicate --fresh {child}" in done.stderr
+    assert f"kv-prereg replicate --fresh {child}" in studies.ran(2, "replicate", child).stderr
 
 
 def test_a_reproduction_names_what_was_opened_before_its_parent(confirmed, replicated):

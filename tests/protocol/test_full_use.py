@@ -35,8 +35,7 @@ def finished(made, tiny_model, same_environment):
     def make(root):
         folder = studies.write(root / STUDY, tiny_model, SHARE)
         for act in ("register", "probe", "confirm"):
-            done = studies.here(act, folder, drawn=True)
-            assert done.returncode in (0, 11), done.stderr
+            done = studies.ran((0, 11), act, folder, drawn=True)
             (root / act).write_text(done.stdout + done.stderr)
             shutil.copytree(folder, root / "after" / act / "study")
 
@@ -96,14 +95,10 @@ def test_every_lane_has_these_slots_and_the_texts_say_so(finished):
 
 
 def test_it_audits_and_replicates_with_its_parents_slots(finished, tmp_path, monkeypatch):
-    done = studies.here("audit", finished, "--details")
-    assert done.returncode == 0, done.stdout
-    assert "confirm alone measures again" in " ".join(done.stdout.split())
+    assert "confirm alone measures again" in " ".join(studies.ran(0, "audit", finished, "--details").stdout.split())
     copied = shutil.copytree(finished, tmp_path / "registrations" / "study")
     monkeypatch.setattr(full_cache_use, "measure_full_cache", lambda *given: pytest.fail("was measured again"))
-    done = studies.here("replicate", copied)
-    assert done.returncode == 11, done.stderr
-    assert "agrees with study" in done.stdout
+    assert "agrees with study" in studies.ran(11, "replicate", copied).stdout
     child = tmp_path / "replications" / "study-001"
     assert of_lock(child) == of_lock(finished)
     assert studies.here("audit", child).returncode == 0
@@ -127,8 +122,7 @@ def relock(folder, change):
 
 
 def failed(folder, item):
-    done = studies.here("audit", folder, "--details")
-    assert done.returncode == 3, done.stdout
+    done = studies.ran(3, "audit", folder, "--details")
     return next(line for line in done.stdout.splitlines() if line.startswith("failed") and f"{item}:" in line)
 
 
@@ -165,19 +159,15 @@ def test_edited_slots_are_not_confirmed_and_fail_an_audit(finished, tmp_path):
         folder = shutil.copytree(after(finished, act), tmp_path / act / "study")
         relock(folder, fewer_slots)
         assert f".needle-256.slots.{BUDGET}: " in failed(folder, "registered")
-    before = studies.snapshot(tmp_path / "register" / "study")
-    for act in ("probe", "confirm"):
-        done = studies.here(act, tmp_path / "register" / "study")
-        assert done.returncode == 3
-        assert f".needle-256.slots.{BUDGET}: " in done.stderr
-    assert studies.snapshot(tmp_path / "register" / "study") == before
+    with studies.unchanged(tmp_path / "register" / "study"):
+        for act in ("probe", "confirm"):
+            assert f".needle-256.slots.{BUDGET}: " in studies.ran(3, act, tmp_path / "register" / "study").stderr
 
 
 def test_edited_use_with_all_that_follows_is_measured_again_before_a_claim(finished, tmp_path):
     folder = shutil.copytree(after(finished, "probe"), tmp_path / "registrations" / "study")
     relock(folder, a_problem_held_more)
-    done = studies.here("confirm", folder)
-    assert done.returncode == 3
+    done = studies.ran(3, "confirm", folder)
     assert "lock.json: full_use." in done.stderr
     assert "it has to be" in done.stderr
     assert not (folder / "claim.json").exists()
@@ -194,8 +184,7 @@ def test_a_use_that_no_prompt_and_answer_can_have_fails_an_audit(finished, tmp_p
 
 def refused(tmp_path, model, replace):
     folder = studies.write(tmp_path / "registrations" / "refused", model, replace)
-    done = studies.here("register", folder)
-    assert done.returncode == 2
+    done = studies.ran(2, "register", folder)
     assert [path.name for path in folder.iterdir()] == ["protocol.toml"]
     return done.stderr
 
@@ -219,8 +208,7 @@ def test_excluded_problems_are_not_measured_and_a_rehearsal_measures_its_own(fin
     limit = sorted(lengths.values())[len(lengths) // 2]
     excluding = SHARE | {"[gate]": f"[exclude]\nprompt_tokens_above = {limit}\n[gate]"}
     folder = studies.write(tmp_path / "registrations" / "short", tiny_model, excluding)
-    done = studies.here("rehearse", folder, "--problems", "8", "--tokens", "2", "--json")
-    assert done.returncode == 0, done.stderr
+    done = studies.ran(0, "rehearse", folder, "--problems", "8", "--tokens", "2", "--json")
     ((_, by_task),) = json.loads(done.stdout)["full_use"].items()
     held = by_task["needle-256"]["held"]
     assert held.keys() == {problem for problem, tokens in lengths.items() if tokens <= limit}

@@ -2,12 +2,14 @@
 
 import ast
 import hashlib
+import re
 import shutil
 from dataclasses import replace
 
 import finished_study
 import pytest
 import studies
+from studies import words
 
 import splits
 from protocol import calibrate, confirm, probe, tasks
@@ -35,10 +37,6 @@ DEV, CONFIRM = splits.load(TASK).dev, splits.load(TASK).confirm
 
 
 pytestmark = pytest.mark.usefixtures("same_environment")
-
-
-def words(text):
-    return len(text.split())
 
 
 def locked(folder, content=None):
@@ -117,12 +115,11 @@ def test_an_auditor_builds_what_was_held_out_once_the_verdict_is_there_and_enter
     held_out.ids(TASK, "a test")
     late = tasks.build(TASK, CONFIRM[0], words, held_out)
     auditor = judged(held_out.folder)
-    before = studies.snapshot(held_out.folder)
-    assert tasks.build(TASK, CONFIRM[0], words, auditor) == late
-    other = splits.load("association-256").confirm[0]
-    with pytest.raises(BadInput, match="held out, and not by the lock of"):
-        tasks.build("association-256", other, words, auditor)
-    assert studies.snapshot(held_out.folder) == before
+    with studies.unchanged(held_out.folder):
+        assert tasks.build(TASK, CONFIRM[0], words, auditor) == late
+        other = splits.load("association-256").confirm[0]
+        with pytest.raises(BadInput, match="held out, and not by the lock of"):
+            tasks.build("association-256", other, words, auditor)
 
 
 def test_the_auditors_door_is_shut_until_then(tmp_path):
@@ -267,17 +264,15 @@ def test_registering_and_rehearsing_reach_no_planted_problem(written, tiny_model
 def test_calibrating_reaches_no_planted_problem(tiny_model, tmp_path, monkeypatch):
     planted(monkeypatch)
     monkeypatch.setenv("KV_PREREG_HOME", str(tmp_path / "home"))
-    done = studies.here("calibrate", f"path:{tiny_model}", "traces", "--task", TASK, "--split", "dev")
-    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
-    assert f"problem {CONFIRM[0]!r} of {TASK}: is held out" in done.stderr
+    asked = ("calibrate", f"path:{tiny_model}", "traces", "--task", TASK, "--split", "dev")
+    studies.refused(2, f"problem {CONFIRM[0]!r} of {TASK}: is held out", *asked)
     assert not list((tmp_path / "home").rglob("*.safetensors"))
 
 
 @pytest.fixture(scope="module")
 def registered(tiny_model, tmp_path_factory):
     folder = studies.write(tmp_path_factory.mktemp("registrations") / "study", tiny_model, studies.ONE_TASK)
-    done = studies.here("register", folder)
-    assert done.returncode == 0, done.stderr
+    studies.ran(0, "register", folder)
     return folder
 
 
@@ -308,9 +303,10 @@ def test_a_held_out_prompt_that_was_probed_under_another_id_stops_confirm(
         shard.keep_trajectories(done.trajectories)
         shard.append([(body, {"attempt": 1, **costs})])
     monkeypatch.setattr(runner, "run_phase", lambda *_, **__: pytest.fail("a lane ran"))
-    with pytest.raises(BadInput) as refusal:
+    with pytest.raises(
+        BadInput, match=re.escape(f"problem {CONFIRM[-1]!r}: {source} was probed with its prompt, as {DEV[0]!r}")
+    ):
         confirm.confirm(opened)
-    assert f"problem {CONFIRM[-1]!r}: {source} was probed with its prompt, as {DEV[0]!r}" in str(refusal.value)
     assert not (folder / "records").exists()
 
 

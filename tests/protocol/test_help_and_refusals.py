@@ -88,12 +88,11 @@ def test_a_protocol_that_cannot_be_read_is_refused_in_one_line_and_left_alone(tm
     folder = tmp_path / "study"
     folder.mkdir()
     (folder / "protocol.toml").write_bytes(b"\xff")
-    before = studies.snapshot(tmp_path)
-    if name == "status":  # it reads no protocol
-        assert run(name, folder)[0] == 0
-    else:
-        refused(name, folder, tmp_path)
-    assert studies.snapshot(tmp_path) == before
+    with studies.unchanged(tmp_path):
+        if name == "status":  # it reads no protocol
+            assert run(name, folder)[0] == 0
+        else:
+            refused(name, folder, tmp_path)
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="takes rights away from itself, and back")

@@ -80,8 +80,7 @@ def test_a_template_passes_the_checks_of_registering(tmp_path, like):
 def test_quick_is_registered_as_it_is_and_opens_what_no_study_has_opened(tmp_path):
     folder = tmp_path / "registrations" / "001-mine"
     assert run(folder)[0] == 0
-    done = studies.here("register", folder)
-    assert done.returncode == 0, done.stderr
+    done = studies.ran(0, "register", folder)
     content = lock.read(folder).content
     assert len(content["items"]["chain-7"]["confirm"]) == ENOUGH
     assert content["opened"] == []
@@ -142,11 +141,10 @@ def test_the_next_number_is_above_every_one_that_is_taken(tmp_path, shelf, expec
 @pytest.mark.parametrize("there", ["protocol.toml", "lock.json", "claim.json"])
 def test_nothing_that_is_there_is_touched(tmp_path, there):
     (tmp_path / there).write_text("mine")
-    before = studies.snapshot(tmp_path)
-    status, out, err = run(tmp_path)
-    assert (status, out) == (2, "")
-    assert err == f"BadInput: {tmp_path / there} is there already and stays; name another folder\n"
-    assert studies.snapshot(tmp_path) == before
+    with studies.unchanged(tmp_path):
+        status, out, err = run(tmp_path)
+        assert (status, out) == (2, "")
+        assert err == f"BadInput: {tmp_path / there} is there already and stays; name another folder\n"
 
 
 @pytest.mark.parametrize("name", ["file", "protocol.toml"])
@@ -206,8 +204,7 @@ def test_the_papers_protocol_goes_from_init_to_its_verdict(tmp_path):
     """Sweep, branch table, the published method and a sound one, two models, three seeds: only problems are fewer."""
     folder = tmp_path / "registrations" / "001-mine"
     assert run(folder, "--like", "paper")[0] == 0
-    text = (folder / "protocol.toml").read_text()
-    (folder / "protocol.toml").write_text(text.replace('name = "chain" ', 'dev = 4\nconfirm = 12\nname = "chain" '))
+    studies.edit(folder / "protocol.toml", 'name = "chain" ', 'dev = 4\nconfirm = 12\nname = "chain" ')
     for name, expected in (("register", 0), ("probe", 0), ("confirm", 11), ("audit", 0)):
         done = studies.here(name, folder)
         assert done.returncode == expected, f"{name}: {done.stdout}{done.stderr}"

@@ -40,8 +40,7 @@ def registered(tiny_model, auditor, tmp_path_factory):
         'missing = "inconclusive"': (f'missing = "inconclusive"\n[randomness]\nsource = "nonce"\nauditor = "{public}"'),
     }
     folder = studies.write(tmp_path_factory.mktemp("registrations") / "study", tiny_model, changes)
-    done = studies.here("register", folder)
-    assert done.returncode == 0, done.stderr
+    studies.ran(0, "register", folder)
     return folder
 
 
@@ -75,14 +74,10 @@ def prompts(task, tiny_model):
 def test_no_value_and_a_value_for_another_lock_confirm_nothing(registered, auditor, tmp_path):
     """A value cannot be had before the lock: what is signed names it."""
     folder = shutil.copytree(registered, tmp_path / "registrations" / "study")
-    before = studies.snapshot(folder)
-    done = studies.here("confirm", folder)
-    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
-    assert f"let the auditor write '{digest(folder)} HEX' to FILE" in done.stderr
-    done = studies.here("confirm", folder, "--value", signed(auditor, tmp_path / "early", "0" * 64))
-    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
-    assert f"is for {'0' * 64}; this study needs '{digest(folder)} HEX'" in done.stderr
-    assert studies.snapshot(folder) == before
+    with studies.unchanged(folder):
+        studies.refused(2, f"let the auditor write '{digest(folder)} HEX' to FILE", "confirm", folder)
+        early, due = signed(auditor, tmp_path / "early", "0" * 64), f"'{digest(folder)} HEX'"
+        studies.refused(2, f"is for {'0' * 64}; this study needs {due}", "confirm", folder, "--value", early)
 
 
 def test_held_out_prompts_did_not_exist_before_the_nonce_and_follow_from_it(registered, auditor, tiny_model, tmp_path):
@@ -91,15 +86,11 @@ def test_held_out_prompts_did_not_exist_before_the_nonce_and_follow_from_it(regi
     held = lock.read(folder)
     with claim.exclusive_run(Registration(folder)):
         claim.take(Registration.with_lock(folder, held), file)  # a run that was killed after its claim
-    before = studies.snapshot(folder)
-    other = signed(auditor, tmp_path / "other", digest(folder), OTHER)
-    done = studies.here("confirm", folder, "--value", other)
-    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
-    assert "claim.json has another value already" in done.stderr
-    assert studies.snapshot(folder) == before
+    with studies.unchanged(folder):
+        other = signed(auditor, tmp_path / "other", digest(folder), OTHER)
+        studies.refused(2, "claim.json has another value already", "confirm", folder, "--value", other)
 
-    done = studies.here("confirm", folder)
-    assert done.returncode in (10, 11), done.stderr
+    studies.ran((10, 11), "confirm", folder)
     bodies = [record["body"] for record in records.read_records(folder / "records")]
     assert {body["problem"] for body in bodies} == set(splits.load(TASK).confirm)
     assert {body["cell"]["seed"] for body in bodies} == {0}

@@ -26,8 +26,7 @@ CHANGES = {**studies.ONE_TASK, 'missing = "inconclusive"': FIELDS, "threads = 1"
 @pytest.fixture(scope="module")
 def registered(tiny_model, tmp_path_factory):
     folder = studies.write(tmp_path_factory.mktemp("registrations") / "study", tiny_model, CHANGES)
-    done = studies.here("register", folder)
-    assert done.returncode == 0, done.stderr
+    done = studies.ran(0, "register", folder)
     assert "looks: a contrast decides at 4 problems z " in done.stdout
     assert "looks: of 12 problems a study takes on average" in done.stdout
     return folder
@@ -83,8 +82,7 @@ def test_blocks_are_opened_one_by_one_and_the_judge_is_asked_between(finished):
 
 
 def test_an_audit_follows_the_looks(finished):
-    done = studies.here("audit", finished)
-    assert done.returncode == 0, done.stdout
+    studies.ran(0, "audit", finished)
     looks.check(Registration(finished))
 
 
@@ -181,8 +179,5 @@ def test_what_was_not_tried_with_looks_is_refused_by_name(tiny_model, tmp_path, 
         assert old in text
         text = text.replace(old, new)
     (folder / "protocol.toml").write_text(text)
-    done = studies.here("register", folder)
-    assert done.returncode == 2
-    assert message in done.stderr
-    assert done.stderr.strip().count("\n") == 0
+    studies.refused(2, message, "register", folder)
     assert [path.name for path in folder.iterdir()] == ["protocol.toml"]

@@ -24,8 +24,7 @@ SMALLEST = {
 def test_a_lossless_study_is_registered_confirmed_audited_and_told(tmp_path, tiny_model):
     folder = studies.write(tmp_path / "registrations" / "lossless", tiny_model, SMALLEST)
     for act in ("register", "probe"):
-        done = studies.here(act, folder)
-        assert done.returncode == 0, done.stderr
+        studies.ran(0, act, folder)
     checks = studies.content(folder / "lock.json")["checks"]
     assert checks["tests"] == 4  # two arms, two budgets
     assert float(checks["decision_errors"]["confirmed"]["low"]) < 0.1

@@ -19,11 +19,9 @@ from analysis.compare.scored_answers import ResultError
 from figures import report
 from protocol.evidence.registration import Registration
 from protocol.formats import canonical
-from protocol.formats.refusals import BadInput
 from protocol.formats.vocabulary import AS_RUN
 from protocol.outside import lanes, output_files
 from protocol.outside import released as released_ids
-from protocol.plan import toml_reader
 
 UNSEEN = "outputs were not made or replayed by this project; memory not measured"
 
@@ -56,8 +54,13 @@ def right(released: list[int], wrong: int = 0) -> dict[int, float | None]:
 
 
 def write_both(outputs: Path, released: list[int], wrong: int = 4) -> Path:
+    return write_beside_right(outputs, released, samples(right(released, wrong)))
+
+
+def write_beside_right(outputs: Path, released: list[int], lines: list[dict[str, Any]], **how: Any) -> Path:
+    """The lines of h2o, beside a full cache that is right everywhere."""
     outside_studies.write_lm_eval(outputs, "none", samples(right(released)))
-    outside_studies.write_lm_eval(outputs, "h2o", samples(right(released, wrong)))
+    outside_studies.write_lm_eval(outputs, "h2o", lines, **how)
     return outputs
 
 
@@ -122,9 +125,7 @@ def test_an_audit_reads_the_records_again_from_the_files(judged):
 def test_the_other_commands_know_it(judged, capsys):
     for name in ("status", "export"):
         options = {"export": ("--format", "osf")}.get(name, ())
-        done = studies.here(name, judged, *options)
-        assert done.returncode == 0, done.stderr
-        assert "measured memory" not in done.stdout
+        assert "measured memory" not in studies.ran(0, name, judged, *options).stdout
     for name in ("croissant", "in-toto", "aspredicted"):
         assert studies.here("export", judged, "--format", name).returncode == 0
     for name, *options in (("probe",), ("rehearse",), ("regrade",), ("show",), ("audit", "--replay", 1)):
@@ -135,8 +136,7 @@ def test_the_other_commands_know_it(judged, capsys):
 
 
 def test_others_replicate_it_with_their_own_outputs(judged, tmp_path):
-    done = studies.here("replicate", "--fresh", judged)
-    assert done.returncode == 6, done.stderr
+    done = studies.ran(6, "replicate", "--fresh", judged)
     child = tmp_path / "replications" / "sums-fresh-001"
     assert f"next: kv-prereg confirm {child}" in done.stdout
     released = outside_studies.claim(child)
@@ -195,8 +195,7 @@ def test_a_score_that_a_file_leaves_empty_is_missing_and_not_wrong(claimed, tmp_
 
 
 def test_a_row_that_is_left_out_falls_under_the_missing_rule(claimed, tmp_path):
-    outside_studies.write_lm_eval(tmp_path / "out", "none", samples(right(claimed.released)))
-    outside_studies.write_lm_eval(tmp_path / "out", "h2o", samples(right(claimed.released[1:])))
+    write_beside_right(tmp_path / "out", claimed.released, samples(right(claimed.released[1:])))
     status, text = outside_studies.read_outputs(claimed.folder, tmp_path / "out")
     assert status == 11, text
     assert "1 of 420 lanes have no grade" in text
@@ -204,62 +203,17 @@ def test_a_row_that_is_left_out_falls_under_the_missing_rule(claimed, tmp_path):
 
 def test_outputs_are_not_read_before_the_claim(locked, tmp_path):
     folder = Path(shutil.copytree(locked, tmp_path / "registrations" / "sums"))
-    before = studies.snapshot(folder)
-    status, text = outside_studies.read_outputs(folder, write_both(tmp_path / "out", [*range(210)]))
-    assert status == 2
-    assert "is not claimed" in text
-    assert studies.snapshot(folder) == before
+    with studies.unchanged(folder):
+        status, text = outside_studies.read_outputs(folder, write_both(tmp_path / "out", [*range(210)]))
+        assert status == 2
+        assert "is not claimed" in text
 
 
-Cheat = Callable[[Path, list[int]], Any]
-
-
-def made_beforehand(outputs: Path, released: list[int]) -> None:
-    """Outputs of the problems that somebody chose before the claim."""
-    write_both(outputs, [*range(210)])
-
-
-def of_the_whole_pool(outputs: Path, released: list[int]) -> None:
-    write_both(outputs, [*range(outside_studies.POOL)])
-
-
-def of_another_model(outputs: Path, released: list[int]) -> None:
-    outside_studies.write_lm_eval(outputs, "none", samples(right(released)))
-    outside_studies.write_lm_eval(outputs, "h2o", samples(right(released, 1)), model="Qwen/Qwen3-8B")
+YESTERDAY = datetime.now(UTC) - timedelta(days=1)
 
 
 def of_an_older_run(outputs: Path, released: list[int]) -> None:
-    outside_studies.write_lm_eval(outputs, "none", samples(right(released)))
-    yesterday = datetime.now(UTC) - timedelta(days=1)
-    outside_studies.write_lm_eval(outputs, "h2o", samples(right(released, 1)), made=yesterday)
-
-
-def one_run_for_two_arms(outputs: Path, released: list[int]) -> None:
-    write_both(outputs, released, wrong=0)
-
-
-def a_problem_twice(outputs: Path, released: list[int]) -> None:
-    outside_studies.write_lm_eval(outputs, "none", samples(right(released)))
-    outside_studies.write_lm_eval(outputs, "h2o", [*samples(right(released)), *samples({released[0]: 1.0})])
-
-
-def other_questions_under_the_ids(outputs: Path, released: list[int]) -> None:
-    outside_studies.write_lm_eval(outputs, "none", samples(right(released)))
-    outside_studies.write_lm_eval(outputs, "h2o", samples(right(released, 1), doc_hash="another benchmark"))
-
-
-def other_prompts_for_one_arm(outputs: Path, released: list[int]) -> None:
-    outside_studies.write_lm_eval(outputs, "none", samples(right(released)))
-    outside_studies.write_lm_eval(outputs, "h2o", samples(right(released, 1), prompt_hash="with a hint"))
-
-
-def an_arm_is_missing(outputs: Path, released: list[int]) -> None:
-    outside_studies.write_lm_eval(outputs, "none", samples(right(released)))
-
-
-def scores_that_are_neither_right_nor_wrong(outputs: Path, released: list[int]) -> None:
-    outside_studies.write_lm_eval(outputs, "none", samples(right(released)))
-    outside_studies.write_lm_eval(outputs, "h2o", samples(right(released) | {released[0]: 0.5}))
+    write_beside_right(outputs, released, samples(right(released, 1)), made=YESTERDAY)
 
 
 def results_of(outputs: Path, arm: str) -> Path:
@@ -291,15 +245,10 @@ def an_older_run_without_its_results(outputs: Path, released: list[int]) -> None
 
 
 def the_rest_from_another_run(outputs: Path, released: list[int]) -> None:
-    outside_studies.write_lm_eval(outputs, "none", samples(right(released)))
-    first = outside_studies.write_lm_eval(outputs, "h2o", samples(right(released[:100], 4)))
+    write_beside_right(outputs, released, samples(right(released[:100], 4)))
+    first = next((outputs / "h2o").rglob("samples_*.jsonl"))
     rest = "".join(json.dumps(line) + "\n" for line in samples(right(released[100:])))
     first.with_name(first.name.replace("T02-30", "T03-30")).write_text(rest)
-
-
-def of_a_time_to_come(outputs: Path, released: list[int]) -> None:
-    outside_studies.write_lm_eval(outputs, "none", samples(right(released)))
-    outside_studies.write_lm_eval(outputs, "h2o", samples(right(released, 1)), made=datetime(2099, 1, 1, tzinfo=UTC))
 
 
 def of_no_time(outputs: Path, released: list[int]) -> None:
@@ -328,25 +277,47 @@ def an_unfinished_log(outputs: Path, released: list[int]) -> None:
     log.write_text(log.read_text().replace('"success"', '"cancelled"'))
 
 
+def beside(change: Callable[[list[int]], list[dict[str, Any]]], **how: Any) -> Callable[[Path, list[int]], Any]:
+    """The cheat whose lines of h2o are these of the released problems."""
+    return lambda outputs, released: write_beside_right(outputs, released, change(released), **how)
+
+
+CHEATS = {
+    "a choice from before the claim": (
+        lambda outputs, released: write_both(outputs, [*range(210)]),
+        "were not released by the claim",
+    ),
+    "the whole pool": (
+        lambda outputs, released: write_both(outputs, [*range(outside_studies.POOL)]),
+        "110 problems of h2o were not released by the claim",
+    ),
+    "another model": (beside(lambda ids: samples(right(ids, 1)), model="Qwen/Qwen3-8B"), "'Qwen/Qwen3-8B' ran"),
+    "an older run": (of_an_older_run, "before the claim"),
+    "one run for two arms": (beside(lambda ids: samples(right(ids))), "byte for byte a file of h2o"),
+    "a problem twice": (beside(lambda ids: samples(right(ids)) + samples({ids[0]: 1.0})), "stands twice"),
+    "other questions": (beside(lambda ids: samples(right(ids, 1), doc_hash="another one")), "another question"),
+    "other prompts": (beside(lambda ids: samples(right(ids, 1), prompt_hash="with a hint")), "not asked the same"),
+    "an arm that is missing": (
+        lambda outputs, released: outside_studies.write_lm_eval(outputs, "none", samples(right(released))),
+        "h2o: has no file of answers",
+    ),
+    "half a point": (beside(lambda ids: samples(right(ids) | {ids[0]: 0.5})), "neither right nor wrong"),
+    "a time to come": (
+        beside(lambda ids: samples(right(ids, 1)), made=datetime(2099, 1, 1, tzinfo=UTC)),
+        "after it was read",
+    ),
+}
+
+
 @pytest.mark.parametrize(
     ("cheat", "said"),
     [
-        (made_beforehand, "were not released by the claim"),
-        (of_the_whole_pool, "110 problems of h2o were not released by the claim"),
-        (of_another_model, "'Qwen/Qwen3-8B' ran"),
-        (of_an_older_run, "before the claim"),
-        (one_run_for_two_arms, "byte for byte a file of h2o"),
-        (a_problem_twice, "stands twice"),
-        (other_questions_under_the_ids, "another question"),
-        (other_prompts_for_one_arm, "not asked the same"),
-        (an_arm_is_missing, "h2o: has no file of answers"),
-        (scores_that_are_neither_right_nor_wrong, "neither right nor wrong"),
+        *(pytest.param(*case, id=name) for name, case in CHEATS.items()),
         (one_run_for_two_arms_in_another_order, "one run is one arm"),
         (one_log_for_two_arms_that_was_indented, "one run is one arm"),
         (an_older_run_under_another_date, "results of other runs"),
         (an_older_run_without_its_results, "before the claim"),
         (the_rest_from_another_run, "results of other runs"),
-        (of_a_time_to_come, "after it was read"),
         (of_no_time, "is no time"),
         (of_a_day_without_a_zone, "before the claim"),
         (a_score_that_stands_twice, "exact_match: stands twice"),
@@ -377,8 +348,7 @@ def test_other_files_are_not_read_after_the_first(claimed, tmp_path, monkeypatch
     status, text = outside_studies.read_outputs(claimed.folder, better)
     assert status == 2
     assert "other files were read already" in text
-    done = studies.here("confirm", claimed.folder)
-    assert done.returncode == 10, done.stderr
+    studies.ran(10, "confirm", claimed.folder)
     assert outside_studies.run_audit(claimed.folder)[0] == 0
 
 
@@ -439,8 +409,7 @@ def test_a_problem_that_stands_in_the_pool_under_two_ids_is_refused(tmp_path):
     rows = [json.loads(line) for line in (folder / "pool.jsonl").read_text().splitlines()]
     rows[41]["doc_hash"] = rows[3]["doc_hash"]
     (folder / "pool.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    done = studies.here("register", folder)
-    assert done.returncode == 2
+    done = studies.ran(2, "register", folder)
     assert "pool.jsonl: line 42: '41' asks what '3' asks; leave one of them out" in done.stderr
     assert not (folder / "lock.json").exists()
 
@@ -457,28 +426,3 @@ def test_what_was_read_is_evidence(judged, tamper):
     status, found = outside_studies.run_audit(judged)
     assert status == 3
     assert found["outputs"][0] == "failed"
-
-
-@pytest.mark.parametrize(
-    ("old", "new", "said"),
-    [
-        ("h2o = {", "full = {", "arms.full"),
-        ('models = ["Qwen/Qwen3-0.6B"]', 'models = ["a", "b"]', "has one model"),
-        ('rule = "non_inferior"', 'rule = "smallest_lossless"', "decision.rule"),
-        ('name = "sums"', 'name = "gsm8k"', 'called = "gsm8k"'),
-        ('[randomness]\nsource = "local"', "", "needs a late value"),
-        ("draw = 210\n", "", "draws nothing"),
-        ('source = "local"', 'source = "cited"', "randomness.source: no study is cited"),
-        ('missing = "inconclusive"', 'missing = "inconclusive"\ncache_tolerance = 0.02', "cache_tolerance"),
-        ('kind = "outside"', 'kind = "inside"', "runner.kind"),
-        ("seeds = [0]", "seeds = [0]\nbudgets = [0.5]", "budgets"),
-        ('command = "lm_eval --tasks sums_test" }', "}", "command"),
-        ('subject = "h2o"', 'subject = "h20"', "h20"),
-    ],
-)
-def test_a_protocol_that_others_cannot_run_is_refused_by_its_field(old, new, said):
-    assert old in outside_studies.PROTOCOL
-    text = outside_studies.PROTOCOL.replace(old, new)
-    with pytest.raises(BadInput, match=said.replace("[", r"\[")) as refused:
-        toml_reader.parse(text.encode(), "protocol.toml")
-    assert "\n" not in str(refused.value)

@@ -70,8 +70,7 @@ def done(made, tiny_model, rows):
     def make(shelves):
         folder = written(shelves / "registrations" / "study", tiny_model, rows)
         for act in ("register", "probe", "confirm"):
-            said = studies.here(act, folder)
-            assert said.returncode in (0, 10, 11), said.stderr
+            studies.ran((0, 10, 11), act, folder)
 
     return made("own-tasks", make) / "registrations" / "study"
 
@@ -112,16 +111,13 @@ def test_what_runs_are_these_problems_and_the_audit_holds(done):
     item = content["items"]["questions"]
     held = {item["clusters"][each] for each in item["confirm"]}
     assert (row["n"], row["clusters"]) == (11, len(held))
-    said = studies.here("audit", done)
-    assert said.returncode == 0, said.stdout
-    assert "NOT VOUCHED FOR" not in said.stdout
+    assert "NOT VOUCHED FOR" not in studies.ran(0, "audit", done).stdout
     assert inventory.classify(Registration(done))[FILE] == "evidence"
     assert studies.here("regrade", done).returncode == 0
 
 
 def test_the_file_goes_with_a_replication_and_an_amendment(study, tmp_path):
-    said = studies.here("replicate", study)
-    assert said.returncode in (0, 10, 11), said.stderr
+    studies.ran((0, 10, 11), "replicate", study)
     child = tmp_path / "replications" / "study-001"
     assert (child / FILE).read_bytes() == (study / FILE).read_bytes()
     assert lock.read(child).content["items"] == lock.read(study).content["items"]
@@ -141,8 +137,7 @@ def test_a_file_that_changes_after_the_lock_is_found(change, study, same_environ
         case _:
             path.rename(study.parent / FILE)
             path.symlink_to(study.parent / FILE)
-    said = studies.here("audit", study)
-    assert said.returncode == 3, said.stdout
+    studies.ran(3, "audit", study)
     found = drift.list_drift(Registration(study), study, studies.surroundings())
     assert any("questions" in line for line in found)
 
@@ -239,9 +234,7 @@ def test_a_file_that_cannot_be_read_asked_or_graded_is_refused_and_nothing_is_wr
     ):
         folder = written(tmp_path / f"study-{number}", tiny_model, broken)
         before = studies.snapshot(folder)
-        said = studies.here("register", folder)
-        assert (said.returncode, said.stderr.count("\n")) == (2, 1), (number, said)
-        assert says in said.stderr, number
+        studies.refused(2, says, "register", folder)
         assert studies.snapshot(folder) == before
 
 

@@ -67,11 +67,8 @@ def test_a_press_is_no_candidate_of_a_sweep(without_kvpress):
 
 def test_registering_a_press_without_kvpress_writes_nothing(tmp_path, tiny_model, without_kvpress):
     folder = studies.write(tmp_path / "study", tiny_model, {RANDOM: PRESS})
-    before = studies.snapshot(folder)
-    done = studies.here("register", folder)
-    assert done.returncode == 2
-    assert "pip install 'kvpress==0.5.5'" in done.stderr
-    assert studies.snapshot(folder) == before
+    with studies.unchanged(folder):
+        assert "pip install 'kvpress==0.5.5'" in studies.ran(2, "register", folder).stderr
 
 
 def test_every_refusal_gives_a_reason():

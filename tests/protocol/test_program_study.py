@@ -47,8 +47,7 @@ def done(made, tiny_model, contained):
         (folder / FILE).write_text("".join(json.dumps(line(number)) + "\n" for number in range(16)))
         assert tasks_command.main(["check", str(folder / FILE), "--grader", "program"]) == 0
         for act in ("register", "probe", "confirm"):
-            said = studies.here(act, folder)
-            assert said.returncode in (0, 10, 11), said.stderr
+            studies.ran((0, 10, 11), act, folder)
             if act == "register":
                 shutil.copytree(folder, shelves / "locked" / "programs")
 
@@ -60,9 +59,7 @@ def test_it_has_a_verdict_and_its_audit_and_regrading_hold(done):
     assert {body["grade"] for body in bodies} <= {"wrong", "no answer"}
     assert studies.content(done / "lock.json")["checks"]["golds"]["programs"]["confirm"] == 6
     assert studies.content(done / "verdict.json")["judged"]["verdict"] in ("INCONCLUSIVE", "SCREENED")
-    said = studies.here("audit", done)
-    assert said.returncode == 0, said.stdout
-    assert "texts grade as recorded" in said.stdout
+    assert "texts grade as recorded" in studies.ran(0, "audit", done).stdout
     assert studies.here("regrade", done).returncode == 0
 
 
@@ -78,7 +75,5 @@ def test_where_no_sandbox_works_it_is_refused_before_the_lock_and_before_the_cla
     fresh.mkdir(parents=True)
     for name in ("protocol.toml", FILE):
         shutil.copy(locked / name, fresh)
-    said = studies.here("register", fresh)
-    assert said.returncode == 2
-    assert "grader program: runs programs in a sandbox" in said.stderr
+    assert "grader program: runs programs in a sandbox" in studies.ran(2, "register", fresh).stderr
     assert {path.name for path in fresh.iterdir()} == {"protocol.toml", FILE}

@@ -26,11 +26,6 @@ from protocol.workspace.study import open_study, refuse_drift
 
 
 @pytest.fixture(scope="module")
-def tree(tmp_path_factory):
-    return studies.copy_tree(tmp_path_factory.mktemp("tree"))
-
-
-@pytest.fixture(scope="module")
 def locked(registered, tmp_path_factory):
     """A study that was registered from a tree of these bytes; each test leaves it as it was."""
     return shutil.copytree(registered, tmp_path_factory.mktemp("registrations") / "study")
@@ -38,12 +33,8 @@ def locked(registered, tmp_path_factory):
 
 def refused(status, said, *arguments, tree=None, folder):
     """The command refuses with `status`, one line containing `said`, and leaves the folder byte-identical."""
-    before = studies.snapshot(folder)
-    done = studies.here(*arguments, folder, tree=tree)
-    assert done.returncode == status, done.stdout + done.stderr
-    assert said in done.stderr
-    assert len(done.stderr.strip().splitlines()) == 1, done.stderr
-    assert studies.snapshot(folder) == before
+    with studies.unchanged(folder):
+        studies.refused(status, said, *arguments, folder, tree=tree)
 
 
 @pytest.mark.parametrize(
@@ -73,11 +64,8 @@ def test_register_refuses_by_field(tmp_path, tiny_model, changes, said):
 def test_a_device_that_is_not_here_is_refused_in_one_line(tmp_path, tiny_model, locked, monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     folder = studies.write(tmp_path / "study", tiny_model, {'device = "cpu"': 'device = "cuda"'})
-    before = studies.snapshot(folder)
-    done = studies.here("register", folder)
-    assert (done.returncode, done.stderr.count("\n")) == (2, 1), done.stderr
-    assert 'generation.device: torch finds no "cuda" here' in done.stderr
-    assert studies.snapshot(folder) == before
+    with studies.unchanged(folder):
+        studies.refused(2, 'generation.device: torch finds no "cuda" here', "register", folder)
     study = open_study(Registration(locked), tmp_path)
     elsewhere = replace(study.protocol, generation=replace(study.protocol.generation, device="cuda"))
     with pytest.raises(BadInput, match=r"generation\.device"):  # what probe and confirm ask first
@@ -122,11 +110,8 @@ def calibrated(tmp_path, tiny_model, monkeypatch):
 )
 def test_statistics_that_are_not_fit_for_a_study_are_refused_before_it_is_locked(calibrated, about, said, name):
     folder = calibrated(name, **about)
-    before = studies.snapshot(folder)
-    done = studies.here("register", folder)
-    assert (done.returncode, done.stderr.count("\n")) == (2, 1), done.stderr
-    assert said in done.stderr
-    assert studies.snapshot(folder) == before
+    with studies.unchanged(folder):
+        studies.refused(2, said, "register", folder)
 
 
 def test_what_the_system_refuses_is_one_line(tmp_path, monkeypatch, capsys):
@@ -152,11 +137,10 @@ def test_a_held_out_prompt_that_was_calibrated_on_under_another_id_stops_confirm
     used = {"elsewhere/1": canonical.digest([list(context), list(query)])}
     used |= dict.fromkeys(splits.load("needle-256").dev, "")  # these may be looked at
     folder = calibrated(problems=json.dumps(used))
-    done = studies.here("register", folder)
-    assert done.returncode == 0, done.stderr
-    done = studies.here("confirm", folder)
-    assert (done.returncode, done.stderr.count("\n")) == (2, 1), done.stderr
-    assert f"problem {held_out!r}: statistics of path:{tiny_model} were measured on its prompt" in done.stderr
+    studies.ran(0, "register", folder)
+    studies.refused(
+        2, f"problem {held_out!r}: statistics of path:{tiny_model} were measured on its prompt", "confirm", folder
+    )
     assert not (folder / "records").exists()
 
 
@@ -174,24 +158,10 @@ def test_a_task_that_is_not_the_frozen_one_is_refused(monkeypatch):
         task_splits.read_split("needle-256", tasks.get("needle-256"))
 
 
-@pytest.fixture
-def edited():
-    """Edit a file for one test: edited(path, change) with change: bytes -> bytes."""
-    undo = []
-
-    def edit(path, change):
-        undo.append((path, path.read_bytes()))
-        path.write_bytes(change(path.read_bytes()))
-
-    yield edit
-    for path, data in reversed(undo):
-        path.write_bytes(data)
-
-
-def test_register_refuses_an_altered_split(tree, tiny_model, edited, monkeypatch):
-    folder = studies.write(tree / "registrations" / "altered", tiny_model)
-    edited(tree / "splits" / "needle-256.json", lambda data: data.replace(b"0", b"1", 1))
-    monkeypatch.setattr(registry.splits, "load", partial(splits.load, folder=tree / "splits"))
+def test_register_refuses_an_altered_split(sources, tiny_model, edited, tmp_path, monkeypatch):
+    folder = studies.write(tmp_path / "registrations" / "altered", tiny_model)
+    edited(sources / "splits" / "needle-256.json", lambda data: data.replace(b"0", b"1", 1))
+    monkeypatch.setattr(registry.splits, "load", partial(splits.load, folder=sources / "splits"))
     refused(3, "splits/needle-256.json: altered", "register", folder=folder)
 
 

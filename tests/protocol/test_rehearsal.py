@@ -32,11 +32,10 @@ def rehearse(folder, *arguments):
 
 
 def test_every_cell_of_probe_and_confirm_runs_on_the_stand_in(written, tiny_model, tmp_path):
-    before = studies.snapshot(written)
-    stand_in = f"hf:a/b@{'0' * 40}=path:{tiny_model}"
-    done = rehearse(written, "--stand-in", stand_in, "--out", tmp_path / "kept", "--json")
-    assert done.returncode == 0, done.stderr
-    assert studies.snapshot(written) == before
+    with studies.unchanged(written):
+        stand_in = f"hf:a/b@{'0' * 40}=path:{tiny_model}"
+        done = rehearse(written, "--stand-in", stand_in, "--out", tmp_path / "kept", "--json")
+        assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
     arms = {(row["phase"], row["arm"]): row["lanes"] for row in found["arms"]}
     # Two problems: two seeds of the sweep when probing, one when confirming.
@@ -89,16 +88,12 @@ def test_a_model_that_is_not_finite_is_recorded_as_failed_in_every_arm(broken_mo
     ],
 )
 def test_what_cannot_be_rehearsed_is_refused_in_one_line(written, arguments, said):
-    done = studies.here("rehearse", written, *arguments)
-    assert done.returncode == 2
-    assert said in done.stderr
-    assert len(done.stderr.strip().splitlines()) == 1
+    studies.refused(2, said, "rehearse", written, *arguments)
 
 
 def test_each_arm_shows_three_answers_nothing_is_decoded_twice_and_the_folder_opens_in_show(tiny_model, tmp_path):
     folder = studies.write(tmp_path / "study", tiny_model, studies.ONE_TASK)
-    done = studies.here("rehearse", folder, "--problems", 4, "--tokens", 5, "--out", tmp_path / "kept")
-    assert done.returncode == 0, done.stderr
+    done = studies.ran(0, "rehearse", folder, "--problems", 4, "--tokens", 5, "--out", tmp_path / "kept")
     bodies = [record["body"] for record in records.read_records(tmp_path / "kept" / "probe")]
     assert len({(*body["cell"].values(), body["problem"]) for body in bodies}) == len(bodies)
     lines = done.stdout.splitlines()
@@ -110,11 +105,8 @@ def test_each_arm_shows_three_answers_nothing_is_decoded_twice_and_the_folder_op
         for line, body in zip(shown, first, strict=True):
             assert line.startswith(f"{body['problem']}, budget {body['cell']['budget']}: {body['grade']}:")
             assert " ".join(body["text"].split())[:20].strip() in line
-    listed = studies.here("show", tmp_path / "kept")
-    assert listed.returncode == 0, listed.stderr
-    shown = studies.here("show", tmp_path / "kept", "--problem", bodies[0]["problem"])
-    assert shown.returncode == 0, shown.stderr
-    assert "crystal" in shown.stdout
+    studies.ran(0, "show", tmp_path / "kept")
+    assert "crystal" in studies.ran(0, "show", tmp_path / "kept", "--problem", bodies[0]["problem"]).stdout
     refused = studies.here("show", tmp_path / "kept", "--problem", bodies[0]["problem"], "--kept")
     assert (refused.returncode, len(refused.stderr.splitlines())) == (2, 1)
 
@@ -145,8 +137,7 @@ def test_files_are_refused_by_both_before_torch_is_loaded(tiny_model, tmp_path, 
     monkeypatch.setattr(rehearsal, "fit_to_machine", None)  # the first thing that needs torch
     refusals = []
     for command in ("rehearse", "register"):
-        done = studies.here(command, folder)
-        assert done.returncode == 2, done.stdout
+        done = studies.ran(2, command, folder)
         assert said in done.stderr
         refusals.append(done.stderr)
     assert refusals[0] == refusals[1]

@@ -8,11 +8,6 @@ import pytest
 import studies
 
 
-@pytest.fixture
-def locked(registered):
-    return registered
-
-
 def copy(folder, tmp_path):
     return shutil.copytree(folder, tmp_path / "registrations" / folder.name)
 
@@ -25,19 +20,18 @@ def sealed(folder):
     return studies.content(folder / "seal.json")["outcome"]
 
 
-def test_register_writes_a_lock_once(locked, tmp_path):
-    folder = copy(locked, tmp_path)
+def test_register_writes_a_lock_once(registered, tmp_path):
+    folder = copy(registered, tmp_path)
     before = studies.snapshot(folder)
     assert set(before) == {".gitattributes", "protocol.toml", "lock.json", "sources.zip", "ledger.jsonl"}
-    done = studies.here("register", folder)
-    assert done.returncode == 4
+    studies.ran(4, "register", folder)
     assert studies.snapshot(folder) == before
 
 
 @pytest.mark.parametrize("left", [None, b"", b'{"body":{'])
-def test_a_locking_that_was_cut_off_is_completed(locked, tmp_path, left):
+def test_a_locking_that_was_cut_off_is_completed(registered, tmp_path, left):
     """left: of a ledger whose first line a crash or a full disk kept from being written whole."""
-    folder = copy(locked, tmp_path)
+    folder = copy(registered, tmp_path)
     (folder / "ledger.jsonl").unlink()
     if left is not None:
         (folder / "ledger.jsonl").write_bytes(left)
@@ -48,8 +42,8 @@ def test_a_locking_that_was_cut_off_is_completed(locked, tmp_path, left):
     assert studies.here("audit", folder).returncode == 0
 
 
-def test_the_lock_covers_code_split_weights_and_environment(locked):
-    lock = studies.content(locked / "lock.json")
+def test_the_lock_covers_code_split_weights_and_environment(registered):
+    lock = studies.content(registered / "lock.json")
     code = {"policies/crystal/trunks.py", "analysis/rules/superior.py", "protocol/run/runner.py", "figures/forest.py"}
     assert code <= set(lock["sources"])
     assert "splits/needle-256.json" in lock["sources"]
@@ -73,30 +67,20 @@ def test_confirm_ends_in_a_sealed_verdict_with_a_figure(confirmed):
     assert len(lines) == sum(len(lock["items"][cell[1]]["confirm"]) for cell in lock["grid"])
 
 
-def test_a_second_confirm_is_refused_and_writes_nothing(confirmed, tmp_path):
-    folder = copy(confirmed, tmp_path)
-    before = studies.snapshot(folder)
-    done = studies.here("confirm", folder)
-    assert done.returncode == 4
-    assert "replicate" in done.stderr
-    assert studies.snapshot(folder) == before
-
-
 def test_the_claim_comes_before_the_first_held_out_id(confirmed):
     events = [studies.json.loads(line)["event"] for line in (confirmed / "ledger.jsonl").read_text().splitlines()]
     assert events.index("claim") < events.index("held-out") < events.index("seal") < events.index("verdict")
 
 
 @pytest.mark.soak
-def test_killed_at_random_moments_and_resumed_seals_the_same_outcome(locked, confirmed, tmp_path):
-    folder = copy(locked, tmp_path)
+def test_killed_at_random_moments_and_resumed_seals_the_same_outcome(registered, confirmed, tmp_path):
+    folder = copy(registered, tmp_path)
     moments = random.Random(5)
     for number in range(5):
         # Claiming grows the ledger, running grows the shard: kill it a random moment after either.
         path = folder / ("ledger.jsonl" if number % 2 else "records/shard-0.jsonl")
         studies.kill_when_it_grows(studies.start("confirm", folder), path, after=moments.uniform(0, 0.2))
-    done = studies.here("confirm", folder)
-    assert done.returncode in (10, 11), done.stderr
+    studies.ran((10, 11), "confirm", folder)
     assert sealed(folder) == sealed(confirmed)
     again, once = (studies.content(each / "verdict.json")["judged"] for each in (folder, confirmed))
     assert again == once
@@ -134,45 +118,17 @@ def test_batches_with_refill_and_events_are_resumed_whole(tiny_model, tmp_path):
     assert {body["batch"]["joined"] for body in bodies} > {0}, "some lanes had to wait for a place"
 
 
-@pytest.mark.soak
-def test_two_confirms_at_once_run_once(locked, tmp_path):
-    folder = copy(locked, tmp_path)
-    both = [studies.start("confirm", folder) for _ in range(2)]
-    for process in both:
-        process.join()
-    statuses = sorted(process.exitcode for process in both)
-    assert statuses[0] == 4
-    assert statuses[1] in (10, 11)
-    claims = [line for line in (folder / "ledger.jsonl").read_text().splitlines() if '"claim"' in line]
-    assert len(claims) == 1
-
-
-def test_a_probe_reads_the_development_split_only(locked, tmp_path):
-    folder = copy(locked, tmp_path)
-    done = studies.here("probe", folder)
-    assert done.returncode == 0, done.stderr
-    assert "random (again)" in done.stdout
-    items = studies.content(folder / "lock.json")["items"].values()
-    seen = {
-        studies.json.loads(line)["body"]["problem"]
-        for line in (folder / "probe" / "shard-0.jsonl").read_text().splitlines()
-    }
+def test_a_probe_reads_the_development_split_only(probed):
+    assert "random (again)" in (probed.parent.parent / "probe.txt").read_text()
+    items = studies.content(probed / "lock.json")["items"].values()
+    seen = {studies.json.loads(line)["body"]["problem"] for line in studies.shard_text(probed, "probe").splitlines()}
     assert seen == {problem for item in items for problem in item["dev"]}
     assert not seen & {problem for item in items for problem in item["confirm"]}
-    assert studies.here("audit", folder).returncode == 0
-
-
-def test_status_names_the_one_next_step(locked, confirmed):
-    assert f"kv-prereg confirm {locked}" in studies.here("status", locked).stdout
-    assert f"kv-prereg audit {confirmed}" in studies.here("status", confirmed).stdout
-    assert "0 INCONCLUSIVE, 1 SCREENED\n" in studies.here("status", confirmed).stdout
 
 
 def test_a_reproduction_agrees_with_its_parent(confirmed, tmp_path):
     parent = copy(confirmed, tmp_path)
-    done = studies.here("replicate", parent)
-    assert done.returncode in (10, 11), done.stderr
-    assert "agrees with study" in done.stdout
+    assert "agrees with study" in studies.ran((10, 11), "replicate", parent).stdout
     child = tmp_path / "replications" / "study-001"
     assert studies.content(child / "lock.json")["parent"]["lock"] == lock_digest(parent)
     assert studies.here("audit", child).returncode == 0

@@ -37,8 +37,7 @@ def select_another(folder):
 def test_a_selection_that_is_replaced_while_weights_are_hashed_is_not_confirmed(tiny_model, tmp_path, monkeypatch):
     folder = studies.write(tmp_path / "registrations" / "study", tiny_model, studies.SWEEP)
     for act in ("register", "probe"):
-        done = studies.here(act, folder)
-        assert done.returncode == 0, done.stderr
+        studies.ran(0, act, folder)
     refuse_drift, hashed = confirm.refuse_drift, []
 
     def hashing(study, **how):
@@ -48,9 +47,7 @@ def test_a_selection_that_is_replaced_while_weights_are_hashed_is_not_confirmed(
         refuse_drift(study, **how)
 
     monkeypatch.setattr(confirm, "refuse_drift", hashing)
-    done = studies.here("confirm", folder)
-    assert done.returncode == 3, done.stdout
-    assert "selection.json: is not what the rule gives, h2o" in done.stderr
+    assert "selection.json: is not what the rule gives, h2o" in studies.ran(3, "confirm", folder).stderr
     assert not (folder / "claim.json").exists()
 
 

@@ -71,15 +71,11 @@ def amended(old, name, seeds):
 
 
 def said(folder, *, exits=0):
-    done = studies.here("status", folder)
-    assert done.returncode == exits, done.stderr
-    return done.stdout
+    return studies.ran(exits, "status", folder).stdout
 
 
 def values(folder, *, exits=0):
-    done = studies.here("status", folder, "--json")
-    assert done.returncode == exits, done.stderr
-    return json.loads(done.stdout)
+    return json.loads(studies.ran(exits, "status", folder, "--json").stdout)
 
 
 def one(folder, **keys):

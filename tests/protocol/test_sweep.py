@@ -15,22 +15,6 @@ from protocol.evidence.shard_writer import ShardWriter
 from protocol.lock import version_1
 
 
-@pytest.fixture
-def locked(sweep_registered):
-    """A registered study that nobody has probed; copy it before use, as the next two."""
-    return sweep_registered
-
-
-@pytest.fixture
-def probed(sweep_probed):
-    return sweep_probed
-
-
-@pytest.fixture
-def confirmed(swept):
-    return swept
-
-
 def copy(folder, tmp_path):
     return shutil.copytree(folder, tmp_path / "registrations" / folder.name)
 
@@ -39,78 +23,65 @@ def lines(path):
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 
-def test_each_command_says_what_follows(locked, confirmed):
+def test_each_command_says_what_follows(sweep_registered, swept):
     said = [
         (folder.parent.parent / f"{act}.txt").read_text()
-        for folder, act in ((locked, "register"), (confirmed, "confirm"))
+        for folder, act in ((sweep_registered, "register"), (swept, "confirm"))
     ]
     assert re.search(r"next: kv-prereg probe \S+, then kv-prereg confirm", said[0])
     assert "chosen is h2o (policy h2o), selected on the development problems" in said[1]
 
 
-def test_the_grid_has_the_sweeps_name_and_no_candidate(locked):
-    lock = studies.content(locked / "lock.json")
+def test_the_grid_has_the_sweeps_name_and_no_candidate(sweep_registered):
+    lock = studies.content(sweep_registered / "lock.json")
     assert {cell[3] for cell in lock["grid"]} == {"full", "chosen", "streaming", "snapkv"}
     assert {cell[4] for cell in lock["grid"]} == {0}
 
 
-def test_a_probe_runs_candidates_and_baseline_twice_on_dev_with_the_sweeps_seeds(probed):
-    bodies = [line["body"] for line in lines(probed / "probe" / "shard-0.jsonl")]
+def test_a_probe_runs_candidates_and_baseline_twice_on_dev_with_the_sweeps_seeds(sweep_probed):
+    bodies = [line["body"] for line in lines(sweep_probed / "probe" / "shard-0.jsonl")]
     assert {body["cell"]["arm"] for body in bodies} == {"h2o", "random", "streaming", "streaming (again)"}
     assert {body["cell"]["seed"] for body in bodies} == {3, 4}
-    items = studies.content(probed / "lock.json")["items"].values()
+    items = studies.content(sweep_probed / "lock.json")["items"].values()
     assert {body["problem"] for body in bodies} == {problem for item in items for problem in item["dev"]}
 
 
-def test_a_model_that_knows_nothing_ties_and_the_earliest_candidate_wins(probed):
-    selected = studies.content(probed / "selection.json")["selected"]
+def test_a_model_that_knows_nothing_ties_and_the_earliest_candidate_wins(sweep_probed):
+    selected = studies.content(sweep_probed / "selection.json")["selected"]
     assert selected["winner"] == "h2o"
     assert set(selected["means"].values()) == {"0.000000"}
     assert len(selected["cells"]) == 2  # candidates
 
 
-def test_a_second_probe_prints_the_same_and_leaves_the_selection(probed, tmp_path):
-    folder = copy(probed, tmp_path)
+def test_a_second_probe_prints_the_same_and_leaves_the_selection(sweep_probed, tmp_path):
+    folder = copy(sweep_probed, tmp_path)
     said = [studies.here("probe", folder) for _ in range(2)]
     assert said[0].stdout == said[1].stdout
     assert "<- selected" in said[0].stdout
     for name in ("selection.json", "probe/shard-0.jsonl"):
-        assert (folder / name).read_bytes() == (probed / name).read_bytes()
-    assert (folder / "ledger.jsonl").read_bytes() == (probed / "ledger.jsonl").read_bytes()
+        assert (folder / name).read_bytes() == (sweep_probed / name).read_bytes()
+    assert (folder / "ledger.jsonl").read_bytes() == (sweep_probed / "ledger.jsonl").read_bytes()
 
 
-def test_a_finished_sweep_prints_its_selection_again(confirmed, tmp_path):
-    folder = copy(confirmed, tmp_path)
-    before = studies.snapshot(folder)
-    done = studies.here("probe", folder)
-    assert done.returncode == 0, done.stderr
-    assert "<- selected" in done.stdout
-    assert studies.snapshot(folder) == before
+def test_a_finished_sweep_prints_its_selection_again(swept, tmp_path):
+    folder = copy(swept, tmp_path)
+    with studies.unchanged(folder):
+        assert "<- selected" in studies.ran(0, "probe", folder).stdout
 
 
-def throw_away_the_records(folder):
+@pytest.mark.parametrize("with_selection", [False, True])
+def test_a_selected_probe_that_was_thrown_away_is_not_run_again(sweep_probed, tmp_path, with_selection):
+    folder = copy(sweep_probed, tmp_path)
     shutil.rmtree(folder / "probe")
+    if with_selection:
+        (folder / "selection.json").unlink()
+    with studies.unchanged(folder):
+        assert "selection.json" in studies.ran(3, "probe", folder).stderr
 
 
-def throw_away_records_and_selection(folder):
-    shutil.rmtree(folder / "probe")
-    (folder / "selection.json").unlink()
-
-
-@pytest.mark.parametrize("throw_away", [throw_away_the_records, throw_away_records_and_selection])
-def test_a_selected_probe_that_was_thrown_away_is_not_run_again(probed, tmp_path, throw_away):
-    folder = copy(probed, tmp_path)
-    throw_away(folder)
-    before = studies.snapshot(folder)
-    done = studies.here("probe", folder)
-    assert done.returncode == 3, done.stderr
-    assert "selection.json" in done.stderr
-    assert studies.snapshot(folder) == before
-
-
-def test_a_probe_says_how_many_records_it_found(locked, tmp_path):
+def test_a_probe_says_how_many_records_it_found(sweep_registered, tmp_path):
     """Killed after its first batch; the second attempt counts what that left, so dropping it shows."""
-    folder = copy(locked, tmp_path)
+    folder = copy(sweep_registered, tmp_path)
     studies.kill_when_it_grows(studies.start("probe", folder), folder / "probe" / "shard-0.jsonl")
     left = (folder / "probe" / "shard-0.jsonl").read_text().count("\n")
     assert studies.here("probe", folder).returncode == 0
@@ -139,8 +110,8 @@ def statuses(folder):
     return {each.item: each for each in auditor.audit(Registration(folder))}
 
 
-def test_records_of_a_probe_after_the_selection_are_found(probed, tmp_path):
-    folder = copy(probed, tmp_path)
+def test_records_of_a_probe_after_the_selection_are_found(sweep_probed, tmp_path):
+    folder = copy(sweep_probed, tmp_path)
     assert statuses(folder)["selection"].status == "held"
     count = len(lines(folder / "probe" / "shard-0.jsonl"))
     ledger.append(folder, "probe", {"number": 2, "records": 0})
@@ -152,8 +123,8 @@ def test_records_of_a_probe_after_the_selection_are_found(probed, tmp_path):
     assert found["selection"].detail.endswith("was probed in attempt 2, after the selection")
 
 
-def test_a_probe_line_without_its_count_is_that_of_a_shipped_study_alone(probed, tmp_path, monkeypatch):
-    folder = copy(probed, tmp_path)
+def test_a_probe_line_without_its_count_is_that_of_a_shipped_study_alone(sweep_probed, tmp_path, monkeypatch):
+    folder = copy(sweep_probed, tmp_path)
     entries = ledger.read(folder)
     (folder / "ledger.jsonl").unlink()
     for entry in entries[:-1]:
@@ -166,40 +137,35 @@ def test_a_probe_line_without_its_count_is_that_of_a_shipped_study_alone(probed,
 def test_a_probe_in_which_a_lane_failed_selects_nothing(broken_model, tmp_path):
     folder = studies.write(tmp_path / "registrations" / "study", broken_model, studies.SWEEP)
     assert studies.here("register", folder).returncode == 0
-    done = studies.here("probe", folder)
-    assert done.returncode == 2
+    done = studies.ran(2, "probe", folder)
     assert "probed lanes have no grade" in done.stderr
     assert "register anew in another folder, its question naming this one as the parent" in done.stderr
     assert not (folder / "selection.json").exists()
 
 
-def test_confirm_without_a_selection_is_refused_in_one_line_and_writes_nothing(locked, tmp_path):
-    folder = copy(locked, tmp_path)
-    before = studies.snapshot(folder)
-    done = studies.here("confirm", folder)
-    assert done.returncode == 2
-    assert f"run: kv-prereg probe {folder}" in done.stderr
-    assert len(done.stderr.strip().splitlines()) == 1, done.stderr
-    assert studies.snapshot(folder) == before
+def test_confirm_without_a_selection_is_refused_in_one_line_and_writes_nothing(sweep_registered, tmp_path):
+    folder = copy(sweep_registered, tmp_path)
+    with studies.unchanged(folder):
+        studies.refused(2, f"run: kv-prereg probe {folder}", "confirm", folder)
 
 
-def test_status_says_probe_then_confirm(locked, probed):
-    assert f"next: kv-prereg probe {locked}" in studies.here("status", locked).stdout
-    said = studies.here("status", probed).stdout
+def test_status_says_probe_then_confirm(sweep_registered, sweep_probed):
+    assert f"next: kv-prereg probe {sweep_registered}" in studies.here("status", sweep_registered).stdout
+    said = studies.here("status", sweep_probed).stdout
     assert "h2o selected" in said
-    assert f"next: kv-prereg confirm {probed}" in said
+    assert f"next: kv-prereg confirm {sweep_probed}" in said
 
 
-def test_claim_seal_and_verdict_name_the_selection(confirmed):
-    digest = hashlib.sha256((confirmed / "selection.json").read_bytes()[:-1]).hexdigest()
-    assert studies.content(confirmed / "claim.json")["selection"] == digest
-    assert studies.content(confirmed / "seal.json")["selection"] == digest
-    judged = studies.content(confirmed / "verdict.json")["judged"]
+def test_claim_seal_and_verdict_name_the_selection(swept):
+    digest = hashlib.sha256((swept / "selection.json").read_bytes()[:-1]).hexdigest()
+    assert studies.content(swept / "claim.json")["selection"] == digest
+    assert studies.content(swept / "seal.json")["selection"] == digest
+    judged = studies.content(swept / "verdict.json")["judged"]
     assert judged["selected"] == {"arm": "h2o", "policy": "h2o", "selection": digest}
     assert {row["subject"] for row in judged["contrasts"]} == {"chosen"}
 
 
-def test_what_was_confirmed_is_the_winners_policy(confirmed, tiny_model, tmp_path):
+def test_what_was_confirmed_is_the_winners_policy(swept, tiny_model, tmp_path):
     """The same problems under the plain name of the winner leave the same texts and caches."""
     plain = studies.write(
         tmp_path / "registrations" / "plain",
@@ -217,13 +183,12 @@ def test_what_was_confirmed_is_the_winners_policy(confirmed, tiny_model, tmp_pat
         bodies = [line["body"] for line in lines(folder / "records" / "shard-0.jsonl")]
         return {body["problem"]: (body["text"], body["cache"]) for body in bodies if body["cell"]["arm"] == arm}
 
-    assert found(confirmed, "chosen") == found(plain, "crystal")
-    assert found(confirmed, "chosen") != found(plain, "random")
+    assert found(swept, "chosen") == found(plain, "crystal")
+    assert found(swept, "chosen") != found(plain, "random")
 
 
-def test_the_audit_holds_and_selects_again(confirmed):
-    done = studies.here("audit", confirmed, "--details")
-    assert done.returncode == 0, done.stdout
+def test_the_audit_holds_and_selects_again(swept):
+    done = studies.ran(0, "audit", swept, "--details")
     assert "held         selection: h2o, before the claim, from the probe's records" in done.stdout
 
 
@@ -235,28 +200,22 @@ def test_the_audit_holds_and_selects_again(confirmed):
         ("claim.json", '"selection":"', '"selection":"0', "claim"),
     ],
 )
-def test_an_edited_selection_is_found(confirmed, tmp_path, name, old, new, item):
-    folder = copy(confirmed, tmp_path)
-    text = (folder / name).read_text()
-    assert old in text
-    (folder / name).write_text(text.replace(old, new))
-    done = studies.here("audit", folder)
-    assert done.returncode == 3
-    assert f"failed       {item}:" in done.stdout
+def test_an_edited_selection_is_found(swept, tmp_path, name, old, new, item):
+    folder = copy(swept, tmp_path)
+    studies.edit(folder / name, old, new)
+    assert f"failed       {item}:" in studies.ran(3, "audit", folder).stdout
 
 
-def test_an_edited_selection_is_not_confirmed(probed, tmp_path):
-    folder = copy(probed, tmp_path)
-    text = (folder / "selection.json").read_text()
-    (folder / "selection.json").write_text(text.replace('"winner":"h2o"', '"winner":"random"'))
-    done = studies.here("confirm", folder)
-    assert done.returncode == 3, done.stderr
+def test_an_edited_selection_is_not_confirmed(sweep_probed, tmp_path):
+    folder = copy(sweep_probed, tmp_path)
+    studies.edit(folder / "selection.json", '"winner":"h2o"', '"winner":"random"')
+    studies.ran(3, "confirm", folder)
     assert not (folder / "claim.json").exists()
 
 
-def test_a_selection_that_the_rule_does_not_give_is_not_confirmed(probed, tmp_path):
+def test_a_selection_that_the_rule_does_not_give_is_not_confirmed(sweep_probed, tmp_path):
     """Another winner, with every digest made to fit: no digest tells, the rule does."""
-    folder = copy(probed, tmp_path)
+    folder = copy(sweep_probed, tmp_path)
     kept = ledger.read(folder)[:-1]
     content = studies.content(folder / "selection.json")
     (folder / "ledger.jsonl").unlink()
@@ -265,59 +224,49 @@ def test_a_selection_that_the_rule_does_not_give_is_not_confirmed(probed, tmp_pa
         ledger.append(folder, entry.event, entry.body)
     chosen = content["selected"] | {"winner": "random", "policy": "random"}
     selection.write(Registration(folder), chosen)
-    done = studies.here("confirm", folder)
-    assert done.returncode == 3, done.stderr
-    assert "selection.json: is not what the rule gives, h2o" in done.stderr
+    assert "selection.json: is not what the rule gives, h2o" in studies.ran(3, "confirm", folder).stderr
     assert not (folder / "claim.json").exists()
 
 
-def test_a_selection_that_was_cut_off_is_completed_by_the_next_probe(probed, tmp_path):
-    folder = copy(probed, tmp_path)
+def test_a_selection_that_was_cut_off_is_completed_by_the_next_probe(sweep_probed, tmp_path):
+    folder = copy(sweep_probed, tmp_path)
     ledger = (folder / "ledger.jsonl").read_text().splitlines(keepends=True)
     assert '"event":"selection"' in ledger[-1]
     (folder / "ledger.jsonl").write_text("".join(ledger[:-1]))
     assert studies.here("audit", folder).returncode == 6
-    done = studies.here("confirm", folder)
-    assert done.returncode == 2
-    assert "run again: kv-prereg probe" in done.stderr
+    assert "run again: kv-prereg probe" in studies.ran(2, "confirm", folder).stderr
     assert studies.here("probe", folder).returncode == 0
     assert studies.here("audit", folder).returncode == 0
 
 
 @pytest.mark.soak
-def test_killed_and_resumed_probe_and_confirm_change_nothing(locked, probed, confirmed, tmp_path):
-    folder = copy(locked, tmp_path)
+def test_killed_and_resumed_probe_and_confirm_change_nothing(sweep_registered, sweep_probed, swept, tmp_path):
+    folder = copy(sweep_registered, tmp_path)
     for name, shard in (("probe", "probe/shard-0.jsonl"), ("confirm", "records/shard-0.jsonl")):
         studies.kill_when_it_grows(studies.start(name, folder), folder / shard)
         assert studies.here(name, folder).returncode in (0, 10, 11)
-    once, again = (studies.content(each / "selection.json") for each in (probed, folder))
+    once, again = (studies.content(each / "selection.json") for each in (sweep_probed, folder))
     assert (once["probe"], once["selected"]) == (again["probe"], again["selected"])
-    assert studies.content(folder / "seal.json")["outcome"] == studies.content(confirmed / "seal.json")["outcome"]
-    judged, before = (studies.content(each / "verdict.json")["judged"] for each in (folder, confirmed))
+    assert studies.content(folder / "seal.json")["outcome"] == studies.content(swept / "seal.json")["outcome"]
+    judged, before = (studies.content(each / "verdict.json")["judged"] for each in (folder, swept))
     assert judged.pop("selected")["arm"] == before["selected"]["arm"]
     assert judged == {name: value for name, value in before.items() if name != "selected"}
     assert studies.here("audit", folder).returncode == 0
 
 
-def test_a_replication_takes_its_parents_selection_and_does_not_probe(confirmed, tmp_path):
-    confirmed = copy(confirmed, tmp_path)
-    done = studies.here("replicate", confirmed)
-    assert done.returncode in (10, 11), done.stderr
+def test_a_replication_takes_its_parents_selection_and_does_not_probe(swept, tmp_path):
+    swept = copy(swept, tmp_path)
+    done = studies.ran((10, 11), "replicate", swept)
     assert "agrees with study" in done.stdout
     assert "chosen is h2o" in done.stdout
-    child = confirmed.parent.parent / "replications" / "study-001"
+    child = swept.parent.parent / "replications" / "study-001"
     assert not (child / "probe").exists()
-    assert (child / "selection.json").read_bytes() == (confirmed / "selection.json").read_bytes()
-    done = studies.here("audit", child)
-    assert done.returncode == 0, done.stdout
-    before = studies.snapshot(child)
-    done = studies.here("probe", child)
-    assert done.returncode == 2
-    assert "a replication takes its parent's selection and does not probe" in done.stderr
-    assert len(done.stderr.strip().splitlines()) == 1, done.stderr
-    assert studies.snapshot(child) == before
+    assert (child / "selection.json").read_bytes() == (swept / "selection.json").read_bytes()
+    studies.ran(0, "audit", child)
+    with studies.unchanged(child):
+        studies.refused(2, "a replication takes its parent's selection and does not probe", "probe", child)
 
-    parent, away = confirmed.parent, confirmed.parent.parent / "elsewhere" / "registrations"
+    parent, away = swept.parent, swept.parent.parent / "elsewhere" / "registrations"
     away.parent.mkdir()
     parent.rename(away)
     try:

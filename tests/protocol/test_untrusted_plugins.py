@@ -106,12 +106,11 @@ def test_a_policy_that_no_lock_could_hold_is_refused_in_one_line_with_its_arm(na
 def test_a_policy_that_fails_everywhere_is_refused_at_registration_and_nothing_is_written(tmp_path, tiny_model):
     changes = {**studies.ONE_TASK, 'policy = "random"': 'policy = "raising"'}
     folder = studies.write(tmp_path / "study", tiny_model, changes)
-    before = studies.snapshot(folder)
-    done = studies.here("register", folder)
-    said = r"arms.random.policy: fails at every budget: KeyError: 'first line\nsecond line'; mend it"
-    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
-    assert said in done.stderr
-    assert studies.snapshot(folder) == before
+    with studies.unchanged(folder):
+        done = studies.here("register", folder)
+        said = r"arms.random.policy: fails at every budget: KeyError: 'first line\nsecond line'; mend it"
+        assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+        assert said in done.stderr
 
 
 @pytest.mark.parametrize(

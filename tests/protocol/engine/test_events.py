@@ -237,18 +237,8 @@ class Broken(TopK):
         kept = super().select(view, scores, protected, allocation)
         return getattr(self, self.how)(kept) if kept.shape[-1] == self.at else kept
 
-    @staticmethod
-    def indices(kept):
+    def indices(self, kept):
         return kept.nonzero()[:, 2].view(*kept.shape[:2], -1)
-
-    def unsorted(self, kept):
-        return self.indices(kept).flip(-1)
-
-    def duplicate(self, kept):
-        return self.indices(kept)[..., [0, 0, *range(2, 10)]]
-
-    def outside(self, kept):
-        return self.indices(kept) + kept.shape[-1]
 
     def wider(self, kept):
         return pad(kept, (0, 1))
@@ -285,9 +275,6 @@ def change(kept, flag):
 MASK = "selection must return a bool mask of shape"
 BROKEN = {
     "indices": f"{MASK} [3, 2, N], not int64 of shape [3, 2, 10]",
-    "unsorted": f"{MASK} [3, 2, N], not int64 of shape [3, 2, 10]",
-    "duplicate": f"{MASK} [3, 2, N], not int64 of shape [3, 2, 10]",
-    "outside": f"{MASK} [3, 2, N], not int64 of shape [3, 2, 10]",
     "wider": f"{MASK} [3, 2, N], not bool of shape [3, 2, M]",
     "narrower": f"{MASK} [3, 2, N], not bool of shape [3, 2, L]",
     "numbers": f"{MASK} [3, 2, N], not float64 of shape [3, 2, N]",

@@ -19,13 +19,6 @@ from protocol.formats import record_fields
 DOCS = Path(__file__).resolve().parents[3] / "docs"
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("registrations") / "study"
-    finished_study.finished(folder)
-    return folder
-
-
 def script():
     (code,) = re.findall(r"```python\n(.*?)```", (DOCS / "records.md").read_text(), flags=re.DOTALL)
     return code
@@ -35,18 +28,18 @@ def check(path):
     return subprocess.run([sys.executable, "-c", script(), str(path)], capture_output=True, text=True)
 
 
-def test_the_documented_script_reads_a_shard_and_notices_an_edit(folder, tmp_path):
-    done = check(folder / "records" / "shard-0.jsonl")
+def test_the_documented_script_reads_a_shard_and_notices_an_edit(finished_toy, tmp_path):
+    done = check(finished_toy / "records" / "shard-0.jsonl")
     assert done.stdout.splitlines()[:2] == ["full p2 correct", "crystal p2 correct"]
     edited = tmp_path / "edited.jsonl"
-    text = (folder / "records" / "shard-0.jsonl").read_text()
+    text = (finished_toy / "records" / "shard-0.jsonl").read_text()
     edited.write_text(text.replace('"grade":"wrong"', '"grade":"correct"'))
     assert "AssertionError" in check(edited).stderr
 
 
-def test_the_schema_has_the_fields_of_a_written_record(folder):
+def test_the_schema_has_the_fields_of_a_written_record(finished_toy):
     schema = json.loads((DOCS / "record.schema.json").read_text())
-    line = (folder / "records" / "shard-0.jsonl").read_text().splitlines()[0]
+    line = (finished_toy / "records" / "shard-0.jsonl").read_text().splitlines()[0]
 
     def same(schema, value):
         assert sorted(schema["required"]) == sorted(schema["properties"]) == sorted(value)
@@ -116,14 +109,14 @@ def test_the_schema_takes_the_records_of_a_shipped_study(folder):
 
 
 @pytest.mark.parametrize("name", ["claim.json", "seal.json", "verdict.json"])
-def test_every_field_of_a_document_is_documented(folder, name):
+def test_every_field_of_a_document_is_documented(finished_toy, name):
     section = (DOCS / "records.md").read_text().partition("## Claim, seal, verdict")[2]
-    for field in json.loads((folder / name).read_text()):
+    for field in json.loads((finished_toy / name).read_text()):
         assert f"`{field}`" in section, field
 
 
-def test_every_event_of_the_ledger_is_documented(folder):
+def test_every_event_of_the_ledger_is_documented(finished_toy):
     section = (DOCS / "records.md").read_text().partition("## Ledger")[2].partition("## Claim")[0]
-    for entry in ledger.read(folder):
+    for entry in ledger.read(finished_toy):
         assert f"| `{entry.event}` |" in section
         assert all(f"`{field}`" in section for field in entry.body)

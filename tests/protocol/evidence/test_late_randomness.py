@@ -5,6 +5,7 @@ import subprocess
 
 import finished_study
 import pytest
+import studies
 
 from protocol.evidence import claim, late_randomness, ledger
 from protocol.evidence.registration import Registration
@@ -123,13 +124,12 @@ def test_a_claim_keeps_the_nonce_with_its_signature_and_anybody_can_verify_it(au
 
 
 def test_without_its_value_a_study_is_not_claimed_and_the_refusal_says_how_to_get_it(audited):
-    before = finished_study.snapshot(audited)
-    with pytest.raises(BadInput) as refusal:
-        take(audited)
-    said = f"let the auditor write '{lock.read(audited).digest} HEX' to FILE and sign it"
-    assert said in str(refusal.value)
-    assert "ssh-keygen -Y sign -n kv-prereg-nonce" in str(refusal.value)
-    assert finished_study.snapshot(audited) == before
+    with studies.unchanged(audited):
+        with pytest.raises(BadInput) as refusal:
+            take(audited)
+        said = f"let the auditor write '{lock.read(audited).digest} HEX' to FILE and sign it"
+        assert said in str(refusal.value)
+        assert "ssh-keygen -Y sign -n kv-prereg-nonce" in str(refusal.value)
 
 
 @pytest.mark.parametrize(
@@ -155,28 +155,26 @@ def test_a_nonce_that_the_auditor_did_not_sign_for_this_lock_claims_nothing(
     file = signed(tmp_path / "nonce", text, key, given["namespace"])
     if "after" in given:
         file.write_text(line(audited, given["after"]))
-    before = finished_study.snapshot(audited)
-    with pytest.raises(BadInput) as refusal:
-        take(audited, file)
-    assert said in str(refusal.value)
-    assert "\n" not in str(refusal.value)
-    assert finished_study.snapshot(audited) == before
+    with studies.unchanged(audited):
+        with pytest.raises(BadInput) as refusal:
+            take(audited, file)
+        assert said in str(refusal.value)
+        assert "\n" not in str(refusal.value)
 
 
 def test_a_nonce_without_its_signature_file_or_without_ssh_claims_nothing(audited, auditor, tmp_path, monkeypatch):
     file = signed(tmp_path / "nonce", line(audited), auditor[0])
-    before = finished_study.snapshot(audited)
-    signature = shutil.move(tmp_path / "nonce.sig", tmp_path / "kept")
-    with pytest.raises(BadInput, match=r"nonce\.sig: could not be read"):
-        take(audited, file)
-    with pytest.raises(BadInput, match="nowhere: could not be read"):
-        take(audited, tmp_path / "nowhere")
-    shutil.move(signature, tmp_path / "nonce.sig")
-    with monkeypatch.context() as without:
-        without.setenv("PATH", str(tmp_path / "nothing"))
-        with pytest.raises(BadInput, match="install OpenSSH"):
+    with studies.unchanged(audited):
+        signature = shutil.move(tmp_path / "nonce.sig", tmp_path / "kept")
+        with pytest.raises(BadInput, match=r"nonce\.sig: could not be read"):
             take(audited, file)
-    assert finished_study.snapshot(audited) == before
+        with pytest.raises(BadInput, match="nowhere: could not be read"):
+            take(audited, tmp_path / "nowhere")
+        shutil.move(signature, tmp_path / "nonce.sig")
+        with monkeypatch.context() as without:
+            without.setenv("PATH", str(tmp_path / "nothing"))
+            with pytest.raises(BadInput, match="install OpenSSH"):
+                take(audited, file)
     take(audited, file)
     monkeypatch.setenv("PATH", str(tmp_path / "nothing"))
     with pytest.raises(CannotTell, match="install OpenSSH"):
@@ -187,10 +185,10 @@ def test_a_claim_is_resumed_with_its_own_value_and_no_other(audited, auditor, tm
     first = signed(tmp_path / "first", line(audited), auditor[0])
     second = signed(tmp_path / "second", line(audited, "beef" * 16), auditor[0])
     take(audited, first)
-    before = finished_study.snapshot(audited)
+    before = studies.snapshot(audited)
     with pytest.raises(BadInput, match=r"claim\.json has another value already; leave it out"):
         take(audited, second)
-    assert finished_study.snapshot(audited) == before
+    assert studies.snapshot(audited) == before
     assert take(audited) == 2
     assert take(audited, first) == 3
     assert (audited / claim.NAME).read_bytes() == before[claim.NAME]

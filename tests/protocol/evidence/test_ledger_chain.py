@@ -1,4 +1,5 @@
 import json
+import re
 
 import pytest
 
@@ -146,9 +147,8 @@ def test_a_body_that_cannot_be_written_leaves_no_file(tmp_path):
     ],
 )
 def test_a_line_whose_event_has_another_body_is_neither_written_nor_read(tmp_path, event, body, named):
-    with pytest.raises(BadInput) as refused:
+    with pytest.raises(BadInput, match=re.escape(named)):
         ledger.append(tmp_path, event, body)
-    assert named in str(refused.value)
     signed = {"index": 0, "event": event, "body": body, "time": TIME, "previous": journal.START}
     line = canonical.dumps({**signed, "sha256": canonical.digest(signed)})
     (tmp_path / ledger.NAME).write_bytes(line + b"\n")

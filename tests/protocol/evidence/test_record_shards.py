@@ -7,7 +7,8 @@ import sys
 
 import finished_study
 import pytest
-from finished_study import body, snapshot
+import studies
+from finished_study import body
 
 from protocol.evidence import record_lines, records
 from protocol.evidence.registration import Registration
@@ -115,20 +116,17 @@ def test_a_lane_in_two_shards_is_tampering(place):
 def test_a_whole_line_that_does_not_verify_is_tampering_and_nothing_is_truncated(place, edit):
     path = place / "shard-0.jsonl"
     path.write_bytes(b"".join(edit(path.read_bytes().splitlines(keepends=True))))
-    before = snapshot(place)
-    with pytest.raises(Tampered, match=r"shard-0\.jsonl"), ShardWriter(place):
+    with studies.unchanged(place), pytest.raises(Tampered, match=r"shard-0\.jsonl"), ShardWriter(place):
         pass
-    assert snapshot(place) == before
 
 
 def test_a_finished_record_is_never_rewritten(place):
-    before = snapshot(place)
-    new, old = body("0" * 64, "full", "p3"), body("0" * 64, "full", "p2")
-    with ShardWriter(place) as shard:
-        for batch in ([old], [new, old], [new, new]):
-            with pytest.raises(BadInput, match="never rewritten"):
-                shard.append([(each, COSTS) for each in batch])
-    assert snapshot(place) == before
+    with studies.unchanged(place):
+        new, old = body("0" * 64, "full", "p3"), body("0" * 64, "full", "p2")
+        with ShardWriter(place) as shard:
+            for batch in ([old], [new, old], [new, new]):
+                with pytest.raises(BadInput, match="never rewritten"):
+                    shard.append([(each, COSTS) for each in batch])
 
 
 @pytest.mark.parametrize(
@@ -174,11 +172,10 @@ def test_a_finished_record_is_never_rewritten(place):
     ],
 )
 def test_a_malformed_record_is_refused_by_the_name_of_its_field(place, change, named):
-    before = snapshot(place)
-    with ShardWriter(place) as shard, pytest.raises(BadInput) as refusal:
-        shard.append([(body("0" * 64, "full", "p3") | change, COSTS)])
-    assert named in str(refusal.value)
-    assert snapshot(place) == before
+    with studies.unchanged(place):
+        with ShardWriter(place) as shard, pytest.raises(BadInput) as refusal:
+            shard.append([(body("0" * 64, "full", "p3") | change, COSTS)])
+        assert named in str(refusal.value)
 
 
 @pytest.mark.parametrize(
@@ -195,11 +192,10 @@ def test_a_malformed_record_is_refused_by_the_name_of_its_field(place, change, n
     ],
 )
 def test_malformed_costs_are_refused_by_the_name_of_their_field(place, costs, named):
-    before = snapshot(place)
-    with ShardWriter(place) as shard, pytest.raises(BadInput) as refusal:
-        shard.append([(body("0" * 64, "full", "p3"), costs)])
-    assert named in str(refusal.value)
-    assert snapshot(place) == before
+    with studies.unchanged(place):
+        with ShardWriter(place) as shard, pytest.raises(BadInput) as refusal:
+            shard.append([(body("0" * 64, "full", "p3"), costs)])
+        assert named in str(refusal.value)
 
 
 @pytest.mark.parametrize("extra", [{"grade": "wrong"}, {"grade_second": "wrong"}, {"stop": "eos"}])

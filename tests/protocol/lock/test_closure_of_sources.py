@@ -5,6 +5,7 @@ from importlib import metadata
 
 import finished_study
 import pytest
+import studies
 
 from protocol.evidence.audit import auditor
 from protocol.evidence.audit.items import EXTERNAL_ITEMS
@@ -131,12 +132,11 @@ def test_a_member_too_many_is_found(root, tmp_path):
 def test_a_study_is_locked_once(tmp_path):
     folder = tmp_path / "study"
     held = finished_study.locked(folder)
-    before = finished_study.snapshot(folder)
-    with pytest.raises(AlreadyClaimed, match="locked already"):
-        lock.write(folder, held.content)
-    with pytest.raises(AlreadyClaimed, match="locked already"):
-        bundle.write(folder, folder.parent / "tree", held.content["sources"])
-    assert finished_study.snapshot(folder) == before
+    with studies.unchanged(folder):
+        with pytest.raises(AlreadyClaimed, match="locked already"):
+            lock.write(folder, held.content)
+        with pytest.raises(AlreadyClaimed, match="locked already"):
+            bundle.write(folder, folder.parent / "tree", held.content["sources"])
 
 
 def test_the_lock_digest_is_of_the_canonical_bytes_without_the_newline(tmp_path):

@@ -255,8 +255,7 @@ def test_registering_says_it_locks_it_and_the_texts_have_it(registered, tmp_path
     shutil.copyfile(registered / "protocol.toml", second / "protocol.toml")
     rehearsed = studies.here("rehearse", second, "--problems", "1", "--tokens", "2")
     assert "the verdict can only be RE-USED, INCONCLUSIVE or SCREENED" in rehearsed.stdout, rehearsed.stderr
-    done = studies.here("register", second)
-    assert done.returncode == 0, done.stderr
+    done = studies.ran(0, "register", second)
     held = studies.content(second / "lock.json")
     assert {one["name"]: sorted(one["problems"]) for one in held["opened"]} == {"first": [OTHER, NEEDLE]}
     count = len(held["items"][NEEDLE]["confirm"])

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import finished_study
 import pytest
+import studies
 from studies import ROOT
 
 from protocol.formats.findings import CannotTell, NotRun
@@ -118,8 +119,7 @@ def test_a_signature_of_another_lock_is_refused(tmp_path: Path, ann: Path) -> No
 def test_one_changed_byte_of_the_lock_is_seen(tmp_path: Path, ann: Path) -> None:
     study = locked(tmp_path / "study")
     signing.sign(study, ann)
-    path = study / "lock.json"
-    path.write_bytes(path.read_bytes().replace(b"study", b"Study"))
+    studies.edit(study / "lock.json", b"study", b"Study")
     with pytest.raises(Tampered, match="is not a signature of this"):
         signing.check(study)
 

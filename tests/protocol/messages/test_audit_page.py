@@ -3,10 +3,11 @@
 import json
 from types import SimpleNamespace
 
+import pytest
 import studies
 
 from protocol.evidence.registration import Registration
-from protocol.messages import audit_page
+from protocol.messages import audit_page, slot_sizes
 from protocol.recompute import verify_judgement
 
 HEADS = ("Registered", "Held", "Not run", "Not proven")
@@ -45,3 +46,30 @@ def test_for_tools_it_is_one_object_with_every_item(confirmed):
     assert {"files", "registered", "sense", "grades", "judgement"} <= {
         finding["item"] for finding in said["findings"] if finding["status"] == "held"
     }
+
+
+# Sizes of slots
+
+
+def lock(memory, arms):
+    return {"protocol": {"content": {"decision": {"memory": memory}}}, "slot_bytes": {"m": {"arms": arms}}}
+
+
+def said(memory, arms):
+    return any(slot.startswith("Budgets are equal slots") for slot in slot_sizes.describe_slots(lock(memory, arms)))
+
+
+PLAIN, CODED = {"bytes": 256}, {"bytes": 160}
+
+
+@pytest.mark.parametrize(
+    ("memory", "arms", "warned"),
+    [
+        ("bytes", {"a": PLAIN, "b": CODED}, True),
+        ("bytes", {"a": PLAIN, "b": PLAIN}, False),
+        ("slots", {"a": PLAIN, "b": CODED}, False),
+        ("bytes", {"a": {**PLAIN, "slots": {"1 KiB": 4}}, "b": {**CODED, "slots": {"1 KiB": 6}}}, False),
+    ],
+)
+def test_equal_slots_that_are_matched_in_bytes_are_told(memory, arms, warned):
+    assert said(memory, arms) is warned

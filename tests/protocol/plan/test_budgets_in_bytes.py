@@ -2,13 +2,13 @@
 
 import pytest
 from finished_study import promise
-from studies import PROTOCOL
+from studies import PROTOCOL, parse
 
 from analysis.rules.smallest_lossless import _descending, _describe_budget
 from policies import Cadence
 from protocol.evidence.invariants.planned_lanes import IN_BYTES, ArmSlots
 from protocol.formats.record_fields import BODY
-from protocol.plan import grid, slot_bytes, toml_reader
+from protocol.plan import grid, slot_bytes
 from protocol.plan.budget import Slot
 from protocol.plan.slot_bytes import Widths
 
@@ -16,10 +16,6 @@ TEXT = PROTOCOL.format(model="/nowhere")
 AS_COMPUTED = Slot(4, 256, 256)  # two layers of two heads, 32 numbers of 4 bytes in a key and in a value
 CODED = Slot(4, 256, 160)  # values of 8 numbers: 128 + 32
 WEIGHED = Slot(4, 256, 260)  # with a number of tokens
-
-
-def parse(text):
-    return toml_reader.parse(text.encode(), "here")
 
 
 def budgets(*written):

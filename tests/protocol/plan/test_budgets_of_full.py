@@ -4,23 +4,19 @@ from decimal import Decimal
 from fractions import Fraction
 
 import pytest
-from studies import PROTOCOL
+from studies import PROTOCOL, parse
 
 from analysis.judgement.full_cache_use import describe_full_use
 from analysis.rules import RULES
 from analysis.rules.smallest_lossless import _descending, _describe_budget
 from protocol.formats.refusals import BadInput
 from protocol.lock import field_checks
-from protocol.plan import full_use, grid, toml_reader
+from protocol.plan import full_use, grid
 from protocol.plan.budget import Budget
 from protocol.preflight import feasibility
 from protocol.workspace.planned_study import PlannedStudy
 
 TEXT = PROTOCOL.format(model="/nowhere")
-
-
-def parse(text):
-    return toml_reader.parse(text.encode(), "here")
 
 
 def share(text):
@@ -62,11 +58,6 @@ def test_the_three_kinds_stand_side_by_side_and_each_cell_has_its_slots():
 
     assert [slots("t", budget) for budget in ("0.1 of full", "128", "0.8", "full")] == [94, 128, 40, None]
     assert slots("u", "0.1 of full") == 936
-
-
-def test_one_share_in_two_spellings_stands_twice():
-    with pytest.raises(BadInput, match=r"budgets: 0.1 of full stands twice"):
-        parse(TEXT.replace("[0.8]", '["0.1 of full", "0.10 of full"]'))
 
 
 LOSSLESS = {

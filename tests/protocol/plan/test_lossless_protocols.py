@@ -1,12 +1,12 @@
 """What may be registered about the full cache, and what is said of the rest."""
 
 import pytest
-from studies import PROTOCOL
+from studies import PROTOCOL, parse
 
 from analysis.rules.rule import arm_pairs
 from analysis.simulation.simulated_studies import StudyPlan, planned_contrasts
 from protocol.formats.refusals import BadInput
-from protocol.plan import grid, toml_reader
+from protocol.plan import grid
 
 PLAIN = (
     PROTOCOL.format(model="/nowhere")
@@ -19,19 +19,15 @@ SMALLEST = PLAIN.replace('"non_inferior"', '"smallest_lossless"').replace("budge
 SHARED = SMALLEST + 'others = ["random", "streaming"]\n'
 
 
-def read(text: str):
-    return toml_reader.parse(text.encode(), "protocol.toml")
-
-
 @pytest.mark.parametrize("rule", ["non_inferior", "equivalent"])
 def test_a_lossless_rule_is_registered_against_the_full_cache(rule):
-    design = read(PLAIN.replace('"non_inferior"', f'"{rule}"'))
+    design = parse(PLAIN.replace('"non_inferior"', f'"{rule}"'))
     assert design.decision.against == ("full",)
     assert len(design.contrast_models()) == 2  # tasks
 
 
 def test_others_are_left_out_or_counted_in_the_family():
-    alone, shared = read(SMALLEST), read(SHARED)
+    alone, shared = parse(SMALLEST), parse(SHARED)
     assert "others" not in alone.content()["decision"]
     assert shared.content()["decision"]["others"] == ["random", "streaming"]
     assert len(alone.contrast_models()) == 2 * 2  # tasks, budgets
@@ -45,9 +41,9 @@ def test_others_are_left_out_or_counted_in_the_family():
 @pytest.mark.parametrize("text", [PLAIN, SMALLEST], ids=["non_inferior", "smallest_lossless"])
 def test_a_thousandth_of_the_memory_is_not_saved(text):
     assert "cache_tolerance = 0.02\n" in text
-    read(text.replace("cache_tolerance = 0.02\n", "cache_tolerance = 0.01\n"))
+    parse(text.replace("cache_tolerance = 0.02\n", "cache_tolerance = 0.01\n"))
     with pytest.raises(BadInput, match="would be called lossless"):
-        read(text.replace("cache_tolerance = 0.02\n", "cache_tolerance = 0.001\n"))
+        parse(text.replace("cache_tolerance = 0.02\n", "cache_tolerance = 0.001\n"))
 
 
 CLAIMED = PROTOCOL.format(model="/nowhere") + "\n[claims]\n"
@@ -62,15 +58,15 @@ CLAIMED = PROTOCOL.format(model="/nowhere") + "\n[claims]\n"
     ],
 )
 def test_a_claim_may_compare_an_arm_with_the_full_cache_beside_a_rule_that_may_not(claim):
-    (read_back,) = read(f"{CLAIMED}lossy = {claim}\n").claims
+    (read_back,) = parse(f"{CLAIMED}lossy = {claim}\n").claims
     assert read_back.parent == "full"
 
 
 def test_a_claim_about_a_thousandth_of_the_memory_is_refused():
     claimed = f'{CLAIMED}lossy = {{ arm = "random", parent = "full", says = "worse" }}\n'
     assert "cache_tolerance = 0.02\n" in claimed
-    read(claimed.replace("cache_tolerance = 0.02\n", "cache_tolerance = 0.01\n"))
+    parse(claimed.replace("cache_tolerance = 0.02\n", "cache_tolerance = 0.01\n"))
     small = claimed.replace("cache_tolerance = 0.02\n", "cache_tolerance = 0.001\n")
     with pytest.raises(BadInput, match=r"claims\.lossy would compare an arm that holds 99\.90 %"):
-        read(small)
-    read(small.replace('parent = "full"', 'parent = "crystal"'))
+        parse(small)
+    parse(small.replace('parent = "full"', 'parent = "crystal"'))

@@ -8,7 +8,7 @@ import studies
 from analysis.judgement.contrasts import MEMORY
 from protocol.evidence.invariants import planned_lanes
 from protocol.formats.refusals import BadInput
-from protocol.plan import checks, grid, toml_reader
+from protocol.plan import checks, grid
 from protocol.plan.budget import parse_budget
 from protocol.plan.decision import DECISION
 from protocol.preflight.neighbours import describe_charge, describe_equal_slots
@@ -18,13 +18,9 @@ TEXT = studies.PROTOCOL.format(model="x")
 HERE = Path("registrations/x/protocol.toml")
 
 
-def parse(text: str):
-    return toml_reader.parse(text.encode(), "p.toml")
-
-
 @pytest.mark.parametrize("kind", ["slots", "bytes", "total"])
 def test_what_counts_is_locked_as_it_was_written(kind):
-    design = parse(TEXT.replace('memory = "slots"', f'memory = "{kind}"'))
+    design = studies.parse(TEXT.replace('memory = "slots"', f'memory = "{kind}"'))
     assert design.content()["decision"]["memory"] == kind
     checks.require_memory(design, HERE)
 
@@ -35,18 +31,18 @@ def test_every_kind_that_may_be_registered_is_judged():
 
 @pytest.mark.parametrize("tolerance", ["0.5", "0.03", "0.0201"])
 def test_a_tolerance_above_two_percent_is_refused(tolerance):
-    design = parse(TEXT.replace("cache_tolerance = 0.02", f"cache_tolerance = {tolerance}"))
+    design = studies.parse(TEXT.replace("cache_tolerance = 0.02", f"cache_tolerance = {tolerance}"))
     with pytest.raises(BadInput, match=rf"decision.cache_tolerance: {tolerance} is above 0.02"):
         checks.require_memory(design, HERE)
 
 
 @pytest.mark.parametrize("tolerance", ["0.02", "0.005", "0"])
 def test_a_tighter_one_is_not(tolerance):
-    checks.require_memory(parse(TEXT.replace("tolerance = 0.02", f"tolerance = {tolerance}")), HERE)
+    checks.require_memory(studies.parse(TEXT.replace("tolerance = 0.02", f"tolerance = {tolerance}")), HERE)
 
 
 def test_a_protocol_that_does_not_say_what_counts_is_read_and_not_registered():
-    design = parse(TEXT.replace('memory = "slots"\n', ""))
+    design = studies.parse(TEXT.replace('memory = "slots"\n', ""))
     assert "memory" not in design.content()["decision"]
     with pytest.raises(BadInput, match=r'decision.memory: missing; write .* "slots", "bytes" or "total"'):
         checks.require_memory(design, HERE)
@@ -79,16 +75,16 @@ tolerance = 0.005
 
 
 def test_comparators_alone_run_at_neighbours():
-    design = parse(NEAR)
+    design = studies.parse(NEAR)
     cells = grid.cells(design, lambda _, arm: arm == "full")
     by_arm = {arm: {cell.budget for cell in cells if cell.arm == arm} for arm in ("full", "crystal", "random")}
     assert by_arm == {"full": {"full"}, "crystal": {"0.6", "0.8"}, "random": {"0.6", "0.618", "0.8", "0.824"}}
     assert design.content()["neighbours"] == ["0.618", "0.824"]
-    assert "neighbours" not in parse(TEXT).content()
+    assert "neighbours" not in studies.parse(TEXT).content()
 
 
 def test_a_sweep_chooses_at_budgets_and_confirms_at_neighbours_too():
-    design = parse(SWEPT)
+    design = studies.parse(SWEPT)
     budgets = {
         phase: {cell.budget for cell in grid.cells(plan, lambda _, arm: arm == "full") if cell.arm == "random"}
         for phase, plan in design.designs_by_phase().items()
@@ -114,7 +110,7 @@ def test_what_neighbours_cannot_be(change, said):
 
 
 def raise_faults(text):
-    raise BadInput("; ".join(checks.faults(parse(text), lambda arm: arm != "full")))
+    raise BadInput("; ".join(checks.faults(studies.parse(text), lambda arm: arm != "full")))
 
 
 @pytest.mark.parametrize(

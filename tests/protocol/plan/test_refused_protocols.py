@@ -7,8 +7,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 
+import outside_studies
 import pytest
 from studies import PROTOCOL, SWEEP
+from test_agreement_study import AGREEMENT
+from test_arms_that_ask import TEXT
+from test_citations import CITING
+from test_quantised_study import PACKED
 
 from policies import Blockwise, Policy
 from policies.scissorhands import scissorhands
@@ -38,6 +43,11 @@ RIGHT = {
     "margin": changed(MARGIN, {'"superior"': '"equivalent"'}),
     "full": FULL,
     "smallest": SMALLEST,
+    "agreement": changed(PLAIN, AGREEMENT),
+    "asking": TEXT,
+    "citing": changed(PLAIN, CITING),
+    "packed": changed(PLAIN, PACKED),
+    "outside": outside_studies.PROTOCOL,
     "shared": SMALLEST + 'others = ["random", "streaming"]\n',
 }
 
@@ -71,7 +81,7 @@ def test_a_mistake_is_refused_by_field_with_the_fix(wrong, said):
 
 @pytest.mark.parametrize("right", RIGHT.values(), ids=RIGHT)
 def test_what_these_mistakes_are_made_in_is_right(right):
-    assert toml_reader.parse(right.encode(), "protocol.toml").title == "A study for the test suite"
+    assert toml_reader.parse(right.encode(), "protocol.toml").title == right.strip().split('"')[1]
 
 
 def test_a_policy_whose_signals_stop_with_the_prompt_is_refused_where_it_reads_in_blocks():

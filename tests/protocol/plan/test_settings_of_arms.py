@@ -75,18 +75,6 @@ def test_what_is_protected_beside_a_pinned_prompt_may_be_set():
     assert design.policy("streaming").protect.inner.recent == 4
 
 
-@pytest.mark.parametrize(
-    ("setting", "generation"),
-    [
-        ('"cadence.slack" = false', "interval = 8"),
-        ('"protect.sinks" = 2', "interval = 8\npreserve = { prompt = true, recent = 16 }"),
-    ],
-)
-def test_what_every_arm_is_given_cannot_be_set_for_nothing(setting, generation):
-    with pytest.raises(BadInput, match=r"generation\] gives every arm another; leave one of both out"):
-        toml_reader.parse(written(f'policy = "snapkv", set = {{ {setting} }}', generation), "p")
-
-
 def test_an_interval_of_its_own_is_not_exact_because_that_of_the_others_is():
     setting, generation = '"cadence.interval" = 4', 'interval = 8\ncadence = "exact"'
     with pytest.raises(BadInput, match=r'set\.cadence\.interval: generation\.cadence .* set "cadence.slack" too'):

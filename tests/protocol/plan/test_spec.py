@@ -5,17 +5,13 @@ from dataclasses import replace
 from decimal import Decimal
 
 import pytest
-from studies import PROTOCOL, SWEEP
+from studies import PROTOCOL, SWEEP, parse
 
 import policies
-from protocol.plan import design, grid, toml_reader
+from protocol.plan import design, grid
 from protocol.plan.field_kinds import Recency
 
 TEXT = PROTOCOL.format(model="/nowhere")
-
-
-def parse(text: str) -> design.Design:
-    return toml_reader.parse(text.encode(), "protocol.toml")
 
 
 def test_a_share_is_a_decimal_and_rounds_up():
@@ -280,3 +276,22 @@ def test_a_prompt_above_the_limit_is_excluded_and_one_at_it_is_not():
 def test_a_missing_lane_may_count_as_wrong():
     old = 'missing = "inconclusive"'
     assert parse(TEXT.replace(old, 'missing = "wrong"')).content()["decision"]["missing"] == "wrong"
+
+
+# ---------------------------------------------------------------- the gate
+
+
+PLACE = '[[gate.places]]\nmodel = "path:/nowhere"\ntask = "needle-256"\n'
+
+
+def with_places(*added: str) -> str:
+    return TEXT + "".join(PLACE + each for each in added)
+
+
+def test_a_gate_is_locked_as_it_was_written():
+    text = with_places("published = 0.503\nmargin = 0.03\n").replace("accuracy = 0.05", "accuracy = 0.40")
+    assert parse(text).content()["gate"] == {
+        "accuracy": "0.40",
+        "truncated": "0.5",
+        "places": [{"model": "path:/nowhere", "task": "needle-256", "published": "0.503", "margin": "0.03"}],
+    }

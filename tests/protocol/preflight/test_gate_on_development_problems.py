@@ -103,12 +103,8 @@ def gateless(folder: Path) -> Path:
 @pytest.mark.parametrize("act", ["register", "rehearse"])
 def test_a_new_study_without_a_gate_is_refused_in_one_line(tiny_model, tmp_path, act):
     folder = gateless(studies.write(tmp_path / "study", tiny_model))
-    before = studies.snapshot(folder)
-    done = studies.here(act, folder)
-    assert done.returncode == 2
-    assert "gate: missing; add the table [gate] with accuracy and truncated" in done.stderr
-    assert len(done.stderr.strip().splitlines()) == 1
-    assert studies.snapshot(folder) == before
+    with studies.unchanged(folder):
+        studies.refused(2, "gate: missing; add the table [gate] with accuracy and truncated", act, folder)
 
 
 def test_a_gate_cannot_be_amended_away(registered, tmp_path):

@@ -225,11 +225,9 @@ def test_registering_and_rehearsing_say_it_and_the_lock_keeps_it(tiny_model, tmp
         'against = ["random", "streaming"]': 'against = ["random", "twin"]',
     }
     folder = studies.write(tmp_path / "registrations" / "twin", tiny_model, twin)
-    done = studies.here("rehearse", folder, "--problems", "1", "--tokens", "2")
-    assert done.returncode == 0, done.stderr
+    done = studies.ran(0, "rehearse", folder, "--problems", "1", "--tokens", "2")
     assert "arms twin and random kept the same slots (100.0% of those dropped" in done.stdout
-    done = studies.here("register", folder)
-    assert done.returncode == 0, done.stderr
+    done = studies.ran(0, "register", folder)
     assert "arms twin and random kept the same slots (100.0% of those dropped" in done.stdout
     pairs = studies.content(folder / "lock.json")["checks"]["same_kept"]["pairs"]
     assert ["twin", "random"] in [pair["arms"] for pair in pairs]

@@ -17,13 +17,6 @@ from protocol.sandbox.sandbox import Limits, Mechanism, SandboxResult
 LIMITS = Limits(seconds=30, memory=1 << 30)
 
 
-@pytest.fixture(params=sandbox.MECHANISMS)
-def way(request) -> Mechanism:
-    if not sandbox.is_usable(request.param):
-        pytest.skip(f"{request.param} does not work here")
-    return request.param
-
-
 def run(code: str, way: Mechanism, folder: Path, limits: Limits = LIMITS, **more) -> SandboxResult:
     return sandbox.run([sys.executable, "-c", code], folder, limits=limits, mechanisms=[way], **more)
 

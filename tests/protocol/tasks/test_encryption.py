@@ -12,6 +12,7 @@ import finished_study
 import pyrage
 import pytest
 import studies
+from studies import words
 
 import splits
 from protocol import tasks
@@ -84,10 +85,6 @@ def sealed(task, home, keys):
     return task
 
 
-def words(text):
-    return len(text.split())
-
-
 def claimed(folder, identity):
     """The door of a study that holds out what the manifest does, claimed and its ids asked for."""
     folder.mkdir()
@@ -130,12 +127,11 @@ def test_a_task_is_refused_while_its_plain_file_lies_beside_the_encrypted_one(ta
 
 
 def test_a_task_is_sealed_once_and_not_fetched_over(sealed, home, keys):
-    before = studies.snapshot(home)
-    with pytest.raises(BadInput, match="is sealed: "):
-        sealed.encrypt([public(keys, "other")])
-    with pytest.raises(BadInput, match=r"is sealed; to have all of it in the clear, remove .*\.age"):
-        sealed.fetch()
-    assert studies.snapshot(home) == before
+    with studies.unchanged(home):
+        with pytest.raises(BadInput, match="is sealed: "):
+            sealed.encrypt([public(keys, "other")])
+        with pytest.raises(BadInput, match=r"is sealed; to have all of it in the clear, remove .*\.age"):
+            sealed.fetch()
 
 
 def test_sealing_goes_on_where_a_crash_stopped_it_and_over_nothing_else(task, home, keys):
@@ -275,11 +271,10 @@ def test_altered_development_problems_are_found_when_the_others_are_opened(seale
 
 @pytest.mark.parametrize("to", ["", "age1zz", "ssh-ed25519 AAAA", "AGE-SECRET-KEY-1QQ", "ecdsa-sha2-nistp256 A"])
 def test_what_is_no_public_key_is_refused_unshown_and_nothing_is_written(task, home, keys, to):
-    before = studies.snapshot(home)
-    with pytest.raises(BadInput, match="--to: is no public key; use age1") as refusal:
-        task.encrypt([public(keys, "age"), to])
-    assert not to or to not in str(refusal.value)
-    assert studies.snapshot(home) == before
+    with studies.unchanged(home):
+        with pytest.raises(BadInput, match="--to: is no public key; use age1") as refusal:
+            task.encrypt([public(keys, "age"), to])
+        assert not to or to not in str(refusal.value)
 
 
 def test_what_is_no_private_key_is_refused_by_its_file(sealed, keys, tmp_path):
@@ -330,21 +325,17 @@ def test_a_study_of_sealed_problems_is_confirmed_with_the_lent_key_alone(sealed,
             "max_new_tokens = 24": "max_new_tokens = 4",
         },
     )
-    done = studies.here("register", folder)
-    assert done.returncode == 0, done.stderr
+    studies.ran(0, "register", folder)
     content = studies.content(folder / "lock.json")
     assert set(content["data"][TASK]) == {"dev", "confirm"}
     assert content["checks"]["golds"] == {TASK: {"purpose": "gold self-check", "dev": 14, "confirm": 0}}
 
     before = studies.snapshot(folder)
     for more, why in (((), "--identity FILE"), (("--identity", keys / "other"), "is not a key that")):
-        done = studies.here("confirm", folder, *more)
-        assert (done.returncode, done.stderr.count("\n")) == (2, 1)
-        assert why in done.stderr
+        studies.refused(2, why, "confirm", folder, *more)
         assert studies.snapshot(folder) == before
 
-    done = studies.here("confirm", folder, "--identity", keys / "age")
-    assert done.returncode in (10, 11), done.stderr
+    studies.ran((10, 11), "confirm", folder, "--identity", keys / "age")
     bodies = [record["body"] for record in records.read_records(folder / "records")]
     assert {body["problem"] for body in bodies} == set(FROZEN.confirm)
     assert {body["state"] for body in bodies} == {"ok"}

@@ -7,6 +7,7 @@ import re
 from collections import Counter
 
 import pytest
+from studies import words
 
 import splits
 from protocol import tasks
@@ -17,10 +18,6 @@ from protocol.tasks.task_union import TaskUnion
 EVERY = [name for name in tasks.names() if tasks.get(name).grader == "exact"]
 RETRIEVAL = [name for name in EVERY if not name.startswith("recital") and "topics" not in name]  # or test_topics.py
 FACTS = {fact.stem: fact for fact in (*needle.TEMPLATES, *(topic.fact for topic in association.TOPICS))}
-
-
-def words(text: str) -> int:
-    return len(text.split())
 
 
 @functools.cache

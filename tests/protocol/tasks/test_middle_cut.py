@@ -4,15 +4,12 @@ import random
 from itertools import pairwise
 
 import pytest
+from studies import words
 
 from protocol.formats.refusals import BadInput
 from protocol.tasks.middle_cut import MaxLength, cut_middle
 
 WORDS = "one two\nthree  four five six seven"
-
-
-def counted_words(text):
-    return len(text.split())
 
 
 @pytest.mark.parametrize(
@@ -34,12 +31,12 @@ def test_as_much_is_kept_as_fits():
     for _ in range(30):
         text = "".join(source.choices("ab  ", k=source.randrange(2, 60)))
         most = source.randrange(2, 12)
-        if counted_words(text) <= most:
+        if words(text) <= most:
             continue
-        heads = [n for n in range(len(text)) if counted_words(text[:n]) <= most - most // 2]
-        tails = [n for n in range(len(text)) if counted_words(text[len(text) - n :]) <= most // 2]
+        heads = [n for n in range(len(text)) if words(text[:n]) <= most - most // 2]
+        tails = [n for n in range(len(text)) if words(text[len(text) - n :]) <= most // 2]
         expected = text[: max(heads)] + text[len(text) - max(tails) :]
-        assert cut_middle(text, MaxLength(tokens=most), counted_words) == expected
+        assert cut_middle(text, MaxLength(tokens=most), words) == expected
 
 
 def test_what_is_kept_fits_where_the_joint_makes_a_token_more():

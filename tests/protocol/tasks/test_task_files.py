@@ -5,6 +5,7 @@ import json
 import pytest
 import studies
 from json_schema import fits
+from studies import words
 
 from protocol import grading, tasks
 from protocol.formats.refusals import BadInput
@@ -22,10 +23,6 @@ OTHER = {"id": "fox/2", "context": "A fox ate 4 hens.", "question": "How many he
 def line(**changed):
     row = {**GOOD, **changed}
     return json.dumps({name: value for name, value in row.items() if value is not None}).encode()
-
-
-def words(text):
-    return len(text.split())
 
 
 BROKEN = {

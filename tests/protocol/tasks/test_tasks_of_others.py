@@ -1,6 +1,7 @@
 """Tasks that another distribution adds by an entry point, whose code has to stand in the lock."""
 
 import hashlib
+import re
 import sys
 
 import pytest
@@ -95,9 +96,8 @@ def test_a_task_of_another_distribution_is_named_split_and_built(others):
 )
 def test_what_is_no_task_is_refused_by_its_entry_point(points, says, others):
     others(f"[kv_prereg.tasks]\n{points}\n")
-    with pytest.raises(BadInput) as refusal:
+    with pytest.raises(BadInput, match=re.escape(says)):
         tasks.get(points.partition(" ")[0])
-    assert says in str(refusal.value)
 
 
 def test_ids_that_make_no_split_are_refused(others, monkeypatch):
@@ -121,9 +121,8 @@ def test_what_a_task_says_of_its_problems_is_text_by_their_ids(said, says, other
     others("[kv_prereg.tasks]\nsquares = kv_elsewhere:squares\n")
     task = tasks.get("squares")
     monkeypatch.setattr(type(task), "levels", lambda self: said)
-    with pytest.raises(BadInput) as refusal:
+    with pytest.raises(BadInput, match=re.escape(says)):
         task_splits.read_split("squares", task)
-    assert says in str(refusal.value)
 
 
 def test_code_that_is_installed_is_taken(others):

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 import studies
+from studies import words
 
 import splits
 from protocol import tasks
@@ -20,10 +21,6 @@ from protocol.workspace.planned_study import read_protocol
 
 OF_TOPICS = [name for name, task in tasks.TASKS.items() if isinstance(task, TopicRetrieval)]
 RETRIEVAL = [name for name in tasks.TASKS if name.startswith(("needle", "association"))]
-
-
-def words(text: str) -> int:
-    return len(text.split())
 
 
 def topic_of(problem_id: str) -> str:
@@ -156,8 +153,7 @@ def test_three_topics_do_not_register_as_200_independent_problems(tiny_model, tm
         tiny_model,
         studies.ONE_TASK | {'name = "needle-256"': 'name = "association-768-large"\nconfirm = 200\ndev = 3'},
     )
-    done = studies.here("register", folder)
-    assert done.returncode == 2
+    done = studies.ran(2, "register", folder)
     assert "its 200 held-out problems are about 3 topics" in done.stderr
     assert len(done.stderr.strip().splitlines()) == 1 or done.stderr.strip().splitlines()[-1].startswith("BadInput")
     assert not (folder / "lock.json").exists()

@@ -106,10 +106,9 @@ def test_an_auditor_who_trusts_nobody_is_told_so(folder, remote, tsa):
 
 def test_a_pending_proof_is_upgraded_when_asked(folder, calendar):
     anchor(folder, "--witness", "ots", "--calendar", calendar.url)
-    pending = studies.snapshot(folder)
-    calendar.mined = True
-    assert "pending" in anchor(folder).stdout
-    assert studies.snapshot(folder) == pending
+    with studies.unchanged(folder):
+        calendar.mined = True
+        assert "pending" in anchor(folder).stdout
     done = anchor(folder, "--upgrade", "--calendar", calendar.url)
     assert f"names block {chain_by_hand.HEIGHT}" in done.stdout
     assert done.stdout.endswith("UNANCHORED\n")
@@ -160,11 +159,10 @@ def test_a_proof_that_fails_gives_status_3(folder, remote):
     ],
 )
 def test_a_refusal_is_one_line_and_writes_nothing(folder, arguments, why):
-    before = studies.snapshot(folder)
-    done = anchor(folder, *arguments)
-    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
-    assert why in done.stderr
-    assert studies.snapshot(folder) == before
+    with studies.unchanged(folder):
+        done = anchor(folder, *arguments)
+        assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
+        assert why in done.stderr
     assert not (folder / "anchors").exists()
 
 

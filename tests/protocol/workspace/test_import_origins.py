@@ -88,15 +88,14 @@ def test_a_sitecustomize_of_pythonpath_is_refused_and_does_not_run_in_the_locked
         (evil / name).write_text(SPY.format(here=str(spy)))
     harm = {"PYTHONPATH": str(evil), "PYTHONSTARTUP": str(evil / "startup.py"), "PYTHONINSPECT": "1"}
     command = [sys.executable, "-m", "protocol.confirm", str(registered)]
-    before = studies.snapshot(registered)
-    done = subprocess.run(
-        command, cwd=studies.ROOT, env=studies.plain() | {"PYTHONPATH": str(evil)}, capture_output=True, text=True
-    )
-    assert done.returncode == 2
-    assert f"BadInput: sys.path: Python imports from {evil}" in done.stderr
-    assert "unset PYTHONPATH" in done.stderr
-    assert spy.exists()  # in the process that was refused
-    assert studies.snapshot(registered) == before
+    with studies.unchanged(registered):
+        done = subprocess.run(
+            command, cwd=studies.ROOT, env=studies.plain() | {"PYTHONPATH": str(evil)}, capture_output=True, text=True
+        )
+        assert done.returncode == 2
+        assert f"BadInput: sys.path: Python imports from {evil}" in done.stderr
+        assert "unset PYTHONPATH" in done.stderr
+        assert spy.exists()  # in the process that was refused
     spy.unlink()
     passed = locked_tree.select_environment(studies.plain() | harm | {"SPY": str(spy)})
     assert passed.keys().isdisjoint([*harm, "SPY", "LD_PRELOAD", "PYTHONHOME"])

@@ -38,8 +38,7 @@ def tree(tmp_path_factory):
 def registered(tree, tiny_model):
     model = shutil.copytree(tiny_model, tree / "model")
     folder = studies.write(tree / "registrations" / "study", model, TWO_WORKERS)
-    done = studies.here("register", folder)  # the sources here are those of `tree`
-    assert done.returncode == 0, done.stderr
+    studies.ran(0, "register", folder)  # the sources here are those of `tree`
     return folder
 
 
@@ -239,28 +238,26 @@ def test_what_is_refused_within_its_tree_removes_the_tree(
     entered, study, other_weights, same_environment, temporary, monkeypatch, capsys
 ):
     place = Path(entered[2]["PYTHONPATH"])
-    before = studies.snapshot(study.folder)
-    monkeypatch.setattr(locked_tree, "ROOT", place)
-    monkeypatch.setattr(sys, "pycache_prefix", entered[2]["PYTHONPYCACHEPREFIX"])
-    monkeypatch.setattr(sys, "argv", ["confirm", str(study.folder), "--json"])
-    status, said = locked_tree.run(command.main), capsys.readouterr()
-    assert status == 3, said
-    assert "model.safetensors: changed" in said.err
-    assert studies.json.loads(said.out)["refused"] == "Drifted"
-    assert left(temporary) == []
-    assert studies.snapshot(study.folder) == before
+    with studies.unchanged(study.folder):
+        monkeypatch.setattr(locked_tree, "ROOT", place)
+        monkeypatch.setattr(sys, "pycache_prefix", entered[2]["PYTHONPYCACHEPREFIX"])
+        monkeypatch.setattr(sys, "argv", ["confirm", str(study.folder), "--json"])
+        status, said = locked_tree.run(command.main), capsys.readouterr()
+        assert status == 3, said
+        assert "model.safetensors: changed" in said.err
+        assert studies.json.loads(said.out)["refused"] == "Drifted"
+        assert left(temporary) == []
 
 
 @pytest.mark.soak
 def test_what_is_refused_in_the_tree_leaves_no_tree(folder, tree, other_weights, temporary):
     """The same as it is typed, which compiles everything anew."""
-    before = studies.snapshot(folder)
-    done = studies.command("confirm", folder, "--json", tree=tree)
-    assert done.returncode == 3, done.stderr
-    assert "model.safetensors: changed" in done.stderr
-    assert studies.json.loads(done.stdout)["refused"] == "Drifted"
-    assert left(temporary) == []
-    assert studies.snapshot(folder) == before
+    with studies.unchanged(folder):
+        done = studies.command("confirm", folder, "--json", tree=tree)
+        assert done.returncode == 3, done.stderr
+        assert "model.safetensors: changed" in done.stderr
+        assert studies.json.loads(done.stdout)["refused"] == "Drifted"
+        assert left(temporary) == []
 
 
 def test_what_drifts_while_it_runs_is_found_half_way_and_nothing_is_sealed(tiny_model, tmp_path, monkeypatch):
@@ -271,9 +268,7 @@ def test_what_drifts_while_it_runs_is_found_half_way_and_nothing_is_sealed(tiny_
     edited = surroundings | {"altered": {"torch/nn/functional.py": "0" * 64}}
     answers = iter([surroundings, edited])
     monkeypatch.setattr(PlannedStudy, "environment", lambda planned: next(answers))
-    done = studies.here("confirm", folder)
-    assert done.returncode == 3
-    assert "environment/altered/torch/nn/functional.py: new" in done.stderr
+    assert "environment/altered/torch/nn/functional.py: new" in studies.ran(3, "confirm", folder).stderr
     assert len(records.read_records(folder / records.FOLDERS["confirm"])) == 6 * 4
     assert not (folder / "seal.json").exists()
     monkeypatch.setattr(PlannedStudy, "environment", lambda planned: surroundings)
@@ -286,10 +281,8 @@ def test_a_replication_that_is_refused_leaves_no_folder(study, tmp_path, monkeyp
         raise BadInput("model: not here")
 
     monkeypatch.setattr(replicate.register, "register", refuse)
-    before = studies.snapshot(tmp_path)
-    with pytest.raises(BadInput, match="model: not here"):
+    with studies.unchanged(tmp_path), pytest.raises(BadInput, match="model: not here"):
         replicate.register_child(study, is_fresh=False)
-    assert studies.snapshot(tmp_path) == before
     assert not (tmp_path / "replications").exists()
 
 

@@ -2,6 +2,7 @@
 
 import finished_study as toy
 import pytest
+import studies
 
 from protocol.evidence import claim, ledger, seal, selection, verdict
 from protocol.evidence.audit import amendment
@@ -133,12 +134,12 @@ def test_the_old_ledger_is_closed_once_by_the_new_lock(old):
     new = amended(old)
     digest = lock.read(new).digest
     assert last(old) == ("amended", {"lock": digest, "reason": "a typing error"})
-    before = toy.snapshot(old)
+    before = studies.snapshot(old)
     amendment.close_ledger(Registration(old), lock.read(new))
-    assert toy.snapshot(old) == before
+    assert studies.snapshot(old) == before
     with pytest.raises(AlreadyClaimed, match=f"a typing error.*{digest}"):
         ledger.append(old, "probe", {"number": 2, "records": 0})
-    assert toy.snapshot(old) == before
+    assert studies.snapshot(old) == before
 
 
 @pytest.mark.parametrize("end", ["verdict", "withdraw"])
@@ -148,9 +149,8 @@ def test_a_ledger_that_is_closed_stays_as_it_is_when_its_study_is_amended(old, e
         verdict.write(Registration(old), toy.JUDGED)
     else:
         amendment.withdraw(Registration(old), "wrong golds")
-    before = toy.snapshot(old)
-    new = amended(old)
-    assert toy.snapshot(old) == before
+    with studies.unchanged(old):
+        new = amended(old)
     assert amendment.verify(Registration(new)).startswith("old, ")
     assert amendment.find_successor(Registration(old)) == Registration(new)
 
@@ -158,10 +158,8 @@ def test_a_ledger_that_is_closed_stays_as_it_is_when_its_study_is_amended(old, e
 def test_going_on_with_a_study_whose_amendment_is_locked_shows(old):
     made = locked(old.parent / "new", changed(old, old.parent / "new"))
     toy.confirm(old, stop_after=1)
-    before = toy.snapshot(old)
-    with pytest.raises(Tampered, match=r"was gone on with after new was locked"):
+    with studies.unchanged(old), pytest.raises(Tampered, match=r"was gone on with after new was locked"):
         amendment.close_ledger(Registration(old), made)
-    assert toy.snapshot(old) == before
     with pytest.raises(Tampered, match=r"amends\.seen"):
         amendment.verify(Registration.with_lock(old.parent / "new", made))
 
@@ -253,67 +251,62 @@ def test_a_withdrawal_says_why_and_what_had_been_seen(old, claimed):
     seen = SEEN_NOTHING | ({"claim": True, "records": 2} if claimed else {})
     assert amendment.withdraw(Registration(old), "wrong golds") == seen
     assert last(old) == ("withdraw", {"reason": "wrong golds", "seen": seen})
-    before = toy.snapshot(old)
-    for act in (
-        lambda: amendment.withdraw(Registration(old), "again"),
-        lambda: ledger.append(old, "probe", {"number": 2, "records": 0}),
-        lambda: ledger.ensure(old, "claim", {"claim": "0" * 64}),
-        lambda: verdict.write(Registration(old), toy.JUDGED),
-    ):
-        with pytest.raises((AlreadyClaimed, Tampered), match=r"withdrawn \(wrong golds\)|seal\.json: missing"):
-            act()
-    assert toy.snapshot(old) == before
+    with studies.unchanged(old):
+        for act in (
+            lambda: amendment.withdraw(Registration(old), "again"),
+            lambda: ledger.append(old, "probe", {"number": 2, "records": 0}),
+            lambda: ledger.ensure(old, "claim", {"claim": "0" * 64}),
+            lambda: verdict.write(Registration(old), toy.JUDGED),
+        ):
+            with pytest.raises((AlreadyClaimed, Tampered), match=r"withdrawn \(wrong golds\)|seal\.json: missing"):
+                act()
 
 
 def test_nothing_is_sealed_after_a_withdrawal(old):
     toy.confirm(old, stop_after=6)
     amendment.withdraw(Registration(old), "wrong golds")
-    before = toy.snapshot(old)
-    with pytest.raises(AlreadyClaimed, match="withdrawn"):
+    with studies.unchanged(old), pytest.raises(AlreadyClaimed, match="withdrawn"):
         seal.write(Registration(old))
-    assert toy.snapshot(old) == before
 
 
 def test_a_sealed_study_that_was_withdrawn_gets_no_verdict(old):
     toy.confirm(old)
     amendment.withdraw(Registration(old), "wrong golds")
-    before = toy.snapshot(old)
-    with pytest.raises(AlreadyClaimed, match="withdrawn"):
+    with studies.unchanged(old), pytest.raises(AlreadyClaimed, match="withdrawn"):
         verdict.write(Registration(old), toy.JUDGED)
-    assert toy.snapshot(old) == before
 
 
 def test_nothing_is_selected_after_a_withdrawal(old):
     amendment.withdraw(Registration(old), "wrong golds")
     parent = toy.locked(old.parent / "parent")
     selection.write(Registration.with_lock(old.parent / "parent", parent), {"winner": "crystal"})
-    before = toy.snapshot(old)
-    with pytest.raises(AlreadyClaimed, match="withdrawn"):
-        selection.write(Registration(old), {"winner": "crystal"})
-    with pytest.raises(AlreadyClaimed, match="withdrawn"):
-        selection.adopt(Registration(old), Registration(old.parent / "parent"))
-    assert toy.snapshot(old) == before
+    with studies.unchanged(old):
+        with pytest.raises(AlreadyClaimed, match="withdrawn"):
+            selection.write(Registration(old), {"winner": "crystal"})
+        with pytest.raises(AlreadyClaimed, match="withdrawn"):
+            selection.adopt(Registration(old), Registration(old.parent / "parent"))
 
 
 def test_a_verdict_is_not_withdrawn(old):
     toy.confirm(old)
     verdict.write(Registration(old), toy.JUDGED)
-    before = toy.snapshot(old)
-    with pytest.raises(AlreadyClaimed, match="was judged REFUTED"):
-        amendment.withdraw(Registration(old), "it is not what I hoped for")
-    lines = (old / ledger.NAME).read_bytes().splitlines(keepends=True)
-    (old / ledger.NAME).write_bytes(b"".join(lines[:-1]))  # a crash came before the verdict's line
-    with pytest.raises(AlreadyClaimed, match="was judged REFUTED"):
-        amendment.withdraw(Registration(old), "it is not what I hoped for")
-    (old / ledger.NAME).write_bytes(b"".join(lines))
-    assert toy.snapshot(old) == before
+    with studies.unchanged(old):
+        with pytest.raises(AlreadyClaimed, match="was judged REFUTED"):
+            amendment.withdraw(Registration(old), "it is not what I hoped for")
+        lines = (old / ledger.NAME).read_bytes().splitlines(keepends=True)
+        (old / ledger.NAME).write_bytes(b"".join(lines[:-1]))  # a crash came before the verdict's line
+        with pytest.raises(AlreadyClaimed, match="was judged REFUTED"):
+            amendment.withdraw(Registration(old), "it is not what I hoped for")
+        (old / ledger.NAME).write_bytes(b"".join(lines))
 
 
 def test_a_study_that_is_being_run_is_not_withdrawn(old):
-    before = toy.snapshot(old)
-    with claim.exclusive_run(Registration(old)), pytest.raises(AlreadyClaimed, match="another process"):
+    with (
+        studies.unchanged(old),
+        claim.exclusive_run(Registration(old)),
+        pytest.raises(AlreadyClaimed, match="another process"),
+    ):
         amendment.withdraw(Registration(old), "wrong golds")
-    assert toy.snapshot(old) == before
 
 
 def test_a_claim_whose_line_a_crash_cut_off_is_entered_before_the_ledger_is_closed(old):
@@ -349,10 +342,11 @@ def test_a_reason_is_one_line():
 @pytest.mark.parametrize("word", ["INVALID", "confirmed", "SUPPORTED", None])
 def test_a_verdict_is_a_word_that_a_rule_gives(old, word):
     toy.confirm(old)
-    before = toy.snapshot(old)
-    with pytest.raises(BadInput, match="CONFIRMED, REFUTED, INCONCLUSIVE, SCREENED, DEVIATED, RE-USED"):
+    with (
+        studies.unchanged(old),
+        pytest.raises(BadInput, match="CONFIRMED, REFUTED, INCONCLUSIVE, SCREENED, DEVIATED, RE-USED"),
+    ):
         verdict.write(Registration(old), toy.JUDGED | {"verdict": word})
-    assert toy.snapshot(old) == before
     assert verdict.VERDICTS == ("CONFIRMED", "REFUTED", "INCONCLUSIVE", "SCREENED", "DEVIATED", "RE-USED", "INVALID")
 
 

@@ -4,7 +4,8 @@ import sys
 
 import finished_study
 import pytest
-from finished_study import JUDGED, snapshot
+import studies
+from finished_study import JUDGED
 
 from protocol.evidence import ledger, records, seal, verdict
 from protocol.evidence.audit import amendment, auditor
@@ -17,16 +18,9 @@ EVIDENCE = ["protocol.toml", "lock.json", "sources.zip", "ledger.jsonl", "claim.
 EVIDENCE += ["verdict.json", "records/shard-0.jsonl", "trajectory"]
 
 
-@pytest.fixture(scope="module")
-def original(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("registrations") / "study"
-    finished_study.finished(folder)
-    return folder
-
-
 @pytest.fixture
-def folder(original, tmp_path):
-    return shutil.copytree(original, tmp_path / "study")
+def folder(finished_toy, tmp_path):
+    return shutil.copytree(finished_toy, tmp_path / "study")
 
 
 def statuses(folder):
@@ -56,9 +50,8 @@ def test_a_finished_study_holds(folder):
 
 
 def test_auditing_changes_nothing(folder):
-    before = snapshot(folder)
-    auditor.audit(Registration(folder))
-    assert snapshot(folder) == before
+    with studies.unchanged(folder):
+        auditor.audit(Registration(folder))
 
 
 @pytest.mark.parametrize("name", EVIDENCE)
@@ -214,17 +207,16 @@ def test_what_was_seen_of_a_study_that_was_withdrawn_in_the_middle_of_a_write_is
 
 
 def test_the_same_verdict_again_changes_nothing_and_another_is_refused(folder):
-    before = snapshot(folder)
-    verdict.write(Registration(folder), JUDGED)
-    with pytest.raises(Tampered, match="another judgement"):
-        verdict.write(Registration(folder), JUDGED | {"verdict": "CONFIRMED"})
-    with pytest.raises(BadInput, match=r"share is the number 0\.5"):
-        verdict.write(Registration(folder), {"share": 0.5})
-    assert snapshot(folder) == before
+    with studies.unchanged(folder):
+        verdict.write(Registration(folder), JUDGED)
+        with pytest.raises(Tampered, match="another judgement"):
+            verdict.write(Registration(folder), JUDGED | {"verdict": "CONFIRMED"})
+        with pytest.raises(BadInput, match=r"share is the number 0\.5"):
+            verdict.write(Registration(folder), {"share": 0.5})
 
 
 def test_a_crash_between_verdict_and_ledger_is_completed_by_judging_again(folder):
-    whole = snapshot(folder)
+    whole = studies.snapshot(folder)
     cut(folder, "ledger.jsonl", 1)
     assert (statuses(folder)["ledger"], failures(folder)) == ("unfinished", [])
     verdict.write(Registration(folder), JUDGED)

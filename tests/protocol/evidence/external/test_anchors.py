@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 import finished_study
 import pytest
+import studies
 
 from protocol.evidence.external import anchors
 from protocol.evidence.external.anchors import Attestation, Unproven
@@ -89,11 +90,10 @@ def test_the_documents_are_listed_in_the_order_of_their_making(study):
 def test_a_witness_vouches_for_a_document_once(study):
     clerk = Clerk()
     stamping.stamp(Registration(study), "lock", clerk)
-    before = finished_study.snapshot(study)
-    with pytest.raises(BadInput, match=r"lock\.note exists"):
-        stamping.stamp(Registration(study), "lock", clerk)
-    assert clerk.count == 1  # it was not even asked
-    assert finished_study.snapshot(study) == before
+    with studies.unchanged(study):
+        with pytest.raises(BadInput, match=r"lock\.note exists"):
+            stamping.stamp(Registration(study), "lock", clerk)
+        assert clerk.count == 1  # it was not even asked
 
 
 def test_a_document_that_is_not_there_yet_is_not_stamped(tmp_path):
@@ -189,9 +189,8 @@ def test_a_proof_that_fails_is_worse_than_none(study):
 def test_a_pending_proof_is_replaced_by_the_same_one_with_more(study):
     clerk = Clerk(pending=True)
     stamping.stamp(Registration(study), "lock", clerk)
-    before = finished_study.snapshot(study)
-    assert not stamping.upgrade(Registration(study), "lock", clerk)
-    assert finished_study.snapshot(study) == before
+    with studies.unchanged(study):
+        assert not stamping.upgrade(Registration(study), "lock", clerk)
     clerk.pending = False
     assert stamping.upgrade(Registration(study), "lock", clerk)
     assert status(study, clerk) == {"lock": "held"}

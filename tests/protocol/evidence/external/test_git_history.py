@@ -7,6 +7,7 @@ from pathlib import Path
 
 import finished_study
 import pytest
+import studies
 from sampled import shipped
 from studies import ROOT
 
@@ -74,6 +75,15 @@ def study(root: Path) -> Path:
     return stepwise(root)
 
 
+def checked(study: Path) -> str:
+    return git_history.check(Registration(study))
+
+
+def is_found(study: Path, words: str, how: type[Exception] = Tampered) -> None:
+    with pytest.raises(how, match=words):
+        checked(study)
+
+
 def cut(path: Path, lines: int) -> None:
     path.write_bytes(b"".join(path.read_bytes().splitlines(keepends=True)[:-lines]))
 
@@ -91,9 +101,7 @@ def locked_anew(study: Path) -> None:
 def test_a_study_committed_step_by_step_holds(tmp_path: Path, objects: str) -> None:
     study = stepwise(repository(tmp_path / "work", f"--object-format={objects}"))
     # lock, protocol, sources, ledger, claim, seal, verdict, one shard
-    assert git_history.check(Registration(study)) == (
-        "8 of 8 files are committed as they are; lock.json was committed before claim.json"
-    )
+    assert checked(study) == ("8 of 8 files are committed as they are; lock.json was committed before claim.json")
 
 
 def test_a_study_committed_at_once_holds_and_shows_no_order(root: Path) -> None:
@@ -101,17 +109,17 @@ def test_a_study_committed_at_once_holds_and_shows_no_order(root: Path) -> None:
     study = root / "registrations" / "toy"
     finished_study.finished(study)
     commit(root)
-    assert "came in one commit, which shows no order" in git_history.check(Registration(study))
+    assert "came in one commit, which shows no order" in checked(study)
 
 
 def test_work_that_is_not_committed_yet_is_counted(root: Path) -> None:
     study = root / "registrations" / "toy"
     finished_study.locked(study)
     commit(root)
-    assert git_history.check(Registration(study)).startswith("4 of 4 files are committed as they are")
+    assert checked(study).startswith("4 of 4 files are committed as they are")
     finished_study.confirm(study, stop_after=1)
     # the ledger has grown; claim and shard are new
-    assert git_history.check(Registration(study)).startswith("3 of 6 files are committed as they are")
+    assert checked(study).startswith("3 of 6 files are committed as they are")
 
 
 def test_nothing_committed_cannot_be_told_and_nothing_locked_was_not_run(root: Path) -> None:
@@ -119,11 +127,10 @@ def test_nothing_committed_cannot_be_told_and_nothing_locked_was_not_run(root: P
     study.mkdir()
     (study / "protocol.toml").write_bytes(b"")
     with pytest.raises(NotRun, match="nothing is locked"):
-        git_history.check(Registration(study))
+        checked(study)
     shutil.rmtree(study)
     finished_study.locked(study)
-    with pytest.raises(CannotTell, match="none of 4 files is committed; add and commit toy"):
-        git_history.check(Registration(study))
+    is_found(study, "none of 4 files is committed; add and commit toy", CannotTell)
 
 
 def test_a_ledger_whose_tail_was_cut_after_a_commit_is_found(root: Path, study: Path) -> None:
@@ -131,11 +138,9 @@ def test_a_ledger_whose_tail_was_cut_after_a_commit_is_found(root: Path, study: 
     lines = len((study / "ledger.jsonl").read_bytes().splitlines())
     cut(study / "ledger.jsonl", 2)
     expected = f"commit {last} has {lines} lines of ledger.jsonl that are not the beginning of today's {lines - 2}"
-    with pytest.raises(Tampered, match=expected):
-        git_history.check(Registration(study))
+    is_found(study, expected)
     commit(root)
-    with pytest.raises(Tampered, match=expected):
-        git_history.check(Registration(study))
+    is_found(study, expected)
 
 
 def test_a_ledger_written_anew_with_a_chain_that_holds_is_found(root: Path, study: Path) -> None:
@@ -145,14 +150,12 @@ def test_a_ledger_written_anew_with_a_chain_that_holds_is_found(root: Path, stud
         event = "attempt" if number else "register"
         ledger.append(study, event, bodies[event])
     ledger.read(study)
-    with pytest.raises(Tampered, match=r"lines of ledger\.jsonl that are not the beginning of today's"):
-        git_history.check(Registration(study))
+    is_found(study, r"lines of ledger\.jsonl that are not the beginning of today's")
 
 
 def test_records_cut_back_to_run_them_again_are_found(root: Path, study: Path) -> None:
     cut(study / "records" / "shard-0.jsonl", 1)
-    with pytest.raises(Tampered, match=r"has 6 lines of records/shard-0\.jsonl .* today's 5"):
-        git_history.check(Registration(study))
+    is_found(study, r"has 6 lines of records/shard-0\.jsonl .* today's 5")
 
 
 def test_a_study_locked_anew_in_its_old_place_is_found(root: Path, study: Path) -> None:
@@ -160,23 +163,19 @@ def test_a_study_locked_anew_in_its_old_place_is_found(root: Path, study: Path) 
     locked_anew(study)
     commit(root)
     expected = rf"commit {first} has another lock\.json: the study was locked before"
-    with pytest.raises(Tampered, match=expected):
-        git_history.check(Registration(study))
+    is_found(study, expected)
     git(root, "rm", "-r", "--quiet", "--cached", study)  # removed for a while, as if it had never been
     git(root, "commit", "--quiet", "-m", "gone")
     commit(root)
-    with pytest.raises(Tampered, match=expected):
-        git_history.check(Registration(study))
+    is_found(study, expected)
 
 
 @pytest.mark.parametrize("name", ["claim.json", "seal.json", "verdict.json", "sources.zip", "protocol.toml"])
 def test_a_document_that_was_replaced_or_taken_away_is_found(root: Path, study: Path, name: str) -> None:
     (study / name).write_bytes(b"{}\n")
-    with pytest.raises(Tampered, match=f"has another {name}: it was replaced"):
-        git_history.check(Registration(study))
+    is_found(study, f"has another {name}: it was replaced")
     (study / name).unlink()
-    with pytest.raises(Tampered, match=f"has {name}, which is gone"):
-        git_history.check(Registration(study))
+    is_found(study, f"has {name}, which is gone")
 
 
 def test_a_document_that_was_changed_for_one_commit_only_is_found(root: Path, study: Path) -> None:
@@ -185,8 +184,7 @@ def test_a_document_that_was_changed_for_one_commit_only_is_found(root: Path, st
     changed = commit(root)
     (study / "verdict.json").write_bytes(kept)
     commit(root)
-    with pytest.raises(Tampered, match=rf"commit {changed[:7]} has another verdict\.json"):
-        git_history.check(Registration(study))
+    is_found(study, rf"commit {changed[:7]} has another verdict\.json")
 
 
 def test_a_version_that_only_a_merge_has_is_found(root: Path, study: Path) -> None:
@@ -201,8 +199,7 @@ def test_a_version_that_only_a_merge_has_is_found(root: Path, study: Path) -> No
     assert git(root, "rev-list", "--parents", "-1", merge).count(" ") == 2
     (study / "verdict.json").write_bytes(kept)
     commit(root)
-    with pytest.raises(Tampered, match=f"commit {merge[:7]} has another"):
-        git_history.check(Registration(study))
+    is_found(study, f"commit {merge[:7]} has another")
 
 
 def test_a_protocol_may_change_until_it_is_locked(root: Path) -> None:
@@ -214,12 +211,11 @@ def test_a_protocol_may_change_until_it_is_locked(root: Path) -> None:
     shutil.rmtree(study)
     finished_study.locked(study)
     commit(root)
-    assert "4 of 4 files" in git_history.check(Registration(study))
+    assert "4 of 4 files" in checked(study)
     (study / "protocol.toml").write_bytes(b'title = "second thoughts"\n')
     commit(root)
     (study / "protocol.toml").write_bytes(finished_study.PROTOCOL)
-    with pytest.raises(Tampered, match=r"has another protocol\.toml"):
-        git_history.check(Registration(study))
+    is_found(study, r"has another protocol\.toml")
 
 
 def test_a_torn_line_that_was_committed_may_have_been_cut_since(root: Path) -> None:
@@ -231,7 +227,7 @@ def test_a_torn_line_that_was_committed_may_have_been_cut_since(root: Path) -> N
     commit(root)
     finished_study.confirm(study)
     commit(root)
-    assert "7 of 7 files" in git_history.check(Registration(study))  # no verdict
+    assert "7 of 7 files" in checked(study)  # no verdict
 
 
 def test_dates_play_no_part(root: Path) -> None:
@@ -243,11 +239,10 @@ def test_dates_play_no_part(root: Path) -> None:
     commit(root, date="2024-04-04T00:00:00Z")
     finished_study.verdict.write(Registration.with_lock(study, held), finished_study.JUDGED)
     commit(root, date="1999-03-03T00:00:00Z")
-    assert git_history.check(Registration(study)).endswith("lock.json was committed before claim.json")
+    assert checked(study).endswith("lock.json was committed before claim.json")
     locked_anew(study)
     commit(root, date="1980-01-01T00:00:00Z")
-    with pytest.raises(Tampered, match="the study was locked before"):
-        git_history.check(Registration(study))
+    is_found(study, "the study was locked before")
 
 
 @pytest.mark.parametrize(
@@ -267,19 +262,18 @@ def test_a_step_committed_before_the_one_that_it_presupposes_is_found(root: Path
     git(root, "commit", "--quiet", "-m", "one file", date="2026-02-02T00:00:00Z")
     early = git(root, "rev-parse", "HEAD")
     commit(root, date="2020-01-01T00:00:00Z")
-    with pytest.raises(Tampered, match=f"commit {early[:7]} has {first}, and no commit up to it has {presupposed}"):
-        git_history.check(Registration(study))
+    is_found(study, f"commit {early[:7]} has {first}, and no commit up to it has {presupposed}")
 
 
 def test_a_file_removed_by_mistake_and_restored_holds(root: Path, study: Path) -> None:
-    kept = finished_study.snapshot(study)
+    kept = studies.snapshot(study)
     for name in ("lock.json", "claim.json", "ledger.jsonl"):
         (study / name).unlink()
     commit(root)
     for name, data in kept.items():
         (study / name).write_bytes(data)
     commit(root)
-    assert "8 of 8 files" in git_history.check(Registration(study))
+    assert "8 of 8 files" in checked(study)
 
 
 def test_another_lock_on_another_branch_is_found(root: Path, study: Path) -> None:
@@ -287,32 +281,28 @@ def test_another_lock_on_another_branch_is_found(root: Path, study: Path) -> Non
     locked_anew(study)
     other = commit(root)
     git(root, "checkout", "--quiet", "--force", "main")
-    with pytest.raises(Tampered, match=rf"commit {other[:7]} has another lock\.json"):
-        git_history.check(Registration(study))
+    is_found(study, rf"commit {other[:7]} has another lock\.json")
 
 
 def test_an_older_checkout_of_an_honest_study_cannot_tell(root: Path, study: Path) -> None:
     last = git(root, "rev-parse", "--short=7", "HEAD")
     git(root, "checkout", "--quiet", "HEAD~1")
     assert not (study / "verdict.json").exists()
-    with pytest.raises(CannotTell, match=f"commit {last}, on another branch, goes further than this folder"):
-        git_history.check(Registration(study))
+    is_found(study, f"commit {last}, on another branch, goes further than this folder", CannotTell)
     git(root, "branch", "--quiet", "--delete", "--force", "main")
-    assert "6 of 6 files" in git_history.check(Registration(study))
+    assert "6 of 6 files" in checked(study)
 
 
 def test_a_shallow_clone_cannot_tell_and_still_finds_a_contradiction(root: Path, study: Path) -> None:
     clone = root.parent / "clone"
     git(root.parent, "clone", "--quiet", "--depth=1", f"file://{root}", clone)
     copy = clone / "registrations" / "toy"
-    with pytest.raises(CannotTell, match="shallow; run: git fetch --unshallow"):
-        git_history.check(Registration(copy))
+    is_found(copy, "shallow; run: git fetch --unshallow", CannotTell)
     cut(copy / "ledger.jsonl", 1)
-    with pytest.raises(Tampered, match="lines were cut off"):
-        git_history.check(Registration(copy))
+    is_found(copy, "lines were cut off")
     git(clone, "checkout", "--quiet", "--", ".")
     git(clone, "fetch", "--quiet", "--unshallow")
-    assert "8 of 8 files" in git_history.check(Registration(copy))
+    assert "8 of 8 files" in checked(copy)
 
 
 def test_a_clone_without_old_objects_fetches_nothing_and_cannot_tell(root: Path, study: Path) -> None:
@@ -321,8 +311,7 @@ def test_a_clone_without_old_objects_fetches_nothing_and_cannot_tell(root: Path,
     git(root.parent, "clone", "--quiet", "--filter=blob:none", f"file://{root}", clone)
     lacking = git(clone, "rev-list", "--objects", "--all", "--missing=print").count("?")
     assert lacking
-    with pytest.raises(CannotTell, match="git cat-file: fatal: could not fetch"):
-        git_history.check(Registration(clone / "registrations" / "toy"))
+    is_found(clone / "registrations" / "toy", "git cat-file: fatal: could not fetch", CannotTell)
     assert git(clone, "rev-list", "--objects", "--all", "--missing=print").count("?") == lacking
 
 
@@ -333,8 +322,7 @@ def test_replacement_refs_hide_nothing(root: Path, study: Path) -> None:
     tree = git(root, "rev-parse", f"{relocked}^{{tree}}")
     git(root, "replace", relocked, git(root, "commit-tree", "-m", "the only step", tree))
     assert git(root, "rev-list", "HEAD") == relocked  # the history that git shows
-    with pytest.raises(Tampered, match=rf"commit {first[:7]} has another lock\.json"):
-        git_history.check(Registration(study))
+    is_found(study, rf"commit {first[:7]} has another lock\.json")
 
 
 def test_grafts_hide_nothing(root: Path, study: Path) -> None:
@@ -342,8 +330,7 @@ def test_grafts_hide_nothing(root: Path, study: Path) -> None:
     relocked = commit(root)
     (root / ".git" / "info" / "grafts").write_text(f"{relocked}\n")
     assert git(root, "rev-list", "HEAD") == relocked
-    with pytest.raises(Tampered, match="the study was locked before"):
-        git_history.check(Registration(study))
+    is_found(study, "the study was locked before")
 
 
 def test_a_forged_cache_of_the_graph_of_commits_hides_nothing(root: Path, study: Path) -> None:
@@ -360,8 +347,7 @@ def test_a_forged_cache_of_the_graph_of_commits_hides_nothing(root: Path, study:
     path.chmod(0o600)
     path.write_bytes(graph)
     assert git(root, "rev-list", "HEAD") == relocked
-    with pytest.raises(Tampered, match="the study was locked before"):
-        git_history.check(Registration(study))
+    is_found(study, "the study was locked before")
 
 
 def test_variables_of_the_caller_point_nowhere_else(root: Path, study: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -372,8 +358,7 @@ def test_variables_of_the_caller_point_nowhere_else(root: Path, study: Path, mon
     monkeypatch.setenv("GIT_WORK_TREE", str(other))
     monkeypatch.setenv("GIT_OBJECT_DIRECTORY", str(other / ".git" / "objects"))
     monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(root.parent))
-    with pytest.raises(Tampered, match="lines were cut off"):
-        git_history.check(Registration(study))
+    is_found(study, "lines were cut off")
     assert git_history.describe_commit(root, {})["commit"] == git(root, "rev-parse", "HEAD")
 
 
@@ -385,21 +370,20 @@ def test_settings_of_the_repository_and_of_its_user_play_no_part(
     git(root, "config", "core.worktree", root.parent)
     git(root, "config", "core.autocrlf", "true")
     git(root, "config", "core.useReplaceRefs", "true")
-    assert "8 of 8 files" in git_history.check(Registration(study))
+    assert "8 of 8 files" in checked(study)
 
 
 def test_a_linked_work_tree_and_a_submodule_hold(root: Path, study: Path) -> None:
     linked = root.parent / "linked"
     git(root, "worktree", "add", "--quiet", linked, "HEAD")
-    assert "8 of 8 files" in git_history.check(Registration(linked / "registrations" / "toy"))
+    assert "8 of 8 files" in checked(linked / "registrations" / "toy")
     outer = repository(root.parent / "outer")
     git(outer, "submodule", "--quiet", "add", root, "sub")
     commit(outer)
     inside = outer / "sub" / "registrations" / "toy"
-    assert "8 of 8 files" in git_history.check(Registration(inside))
+    assert "8 of 8 files" in checked(inside)
     cut(inside / "ledger.jsonl", 1)
-    with pytest.raises(Tampered, match="lines were cut off"):
-        git_history.check(Registration(inside))
+    is_found(inside, "lines were cut off")
 
 
 def test_history_rewritten_before_anybody_had_it_cannot_be_seen(root: Path) -> None:
@@ -411,10 +395,9 @@ def test_history_rewritten_before_anybody_had_it_cannot_be_seen(root: Path) -> N
     locked_anew(study)
     git(root, "add", "--all", ".")
     git(root, "commit", "--quiet", "--amend", "-m", "the first step")
-    assert "files are committed as they are" in git_history.check(Registration(study))
+    assert "files are committed as they are" in checked(study)
     git(root, "fetch", "--quiet", root.parent / "copy", "main:as-it-was")
-    with pytest.raises(Tampered, match=r"another lock\.json"):
-        git_history.check(Registration(study))
+    is_found(study, r"another lock\.json")
 
 
 def test_a_folder_that_was_moved_is_followed_at_its_present_path_only(root: Path, study: Path) -> None:
@@ -428,15 +411,13 @@ def test_no_repository_and_no_git_cannot_tell(tmp_path: Path, monkeypatch: pytes
     (tmp_path / "plain").mkdir()
     study = tmp_path / "plain" / "toy"
     held = finished_study.finished(study)
-    with pytest.raises(CannotTell, match="in no git repository"):
-        git_history.check(Registration(study))
+    is_found(study, "in no git repository", CannotTell)
     assert missing_registrations.find_missing(study.parent) == ([], False)
     assert git_history.describe_commit(study.parent / "tree", held.content["sources"]) is None
     git(tmp_path / "plain", "init", "--quiet")
     assert git_history.describe_commit(tmp_path / "plain", {}) is None  # nothing is committed
     monkeypatch.setenv("PATH", str(tmp_path / "nothing"))
-    with pytest.raises(CannotTell, match="git is not installed"):
-        git_history.check(Registration(study))
+    is_found(study, "git is not installed", CannotTell)
     assert missing_registrations.find_missing(study.parent) == ([], False)
     assert git_history.describe_commit(tmp_path / "plain", {}) is None
 
@@ -445,8 +426,7 @@ def test_a_repository_that_git_does_not_take_for_one_cannot_tell(tmp_path: Path)
     study = tmp_path / "toy"
     finished_study.finished(study)
     (tmp_path / ".git").mkdir()
-    with pytest.raises(CannotTell, match=r"git rev-parse: .*not a git repository"):
-        git_history.check(Registration(study))
+    is_found(study, r"git rev-parse: .*not a git repository", CannotTell)
 
 
 @pytest.mark.parametrize("folder", shipped(sorted(path.parent for path in ROOT.glob("registrations/*/lock.json"))))

@@ -87,8 +87,7 @@ def each(label):
 @pytest.fixture(scope="module")
 def locked(made, tiny_model):
     def make(shelves):
-        done = studies.here("register", studies.write(shelves / "study", tiny_model, CHANGES))
-        assert done.returncode == 0, done.stderr
+        studies.ran(0, "register", studies.write(shelves / "study", tiny_model, CHANGES))
 
     return made("anatomy-locked", make) / "study"
 
@@ -170,16 +169,14 @@ def test_interrupted_it_goes_on_where_it_stopped_and_comes_to_the_same(study, la
     cut_ledger(study, 2)  # the first attempt began
     status, detail = audited(study)
     assert (status, "2 of 8 traces (INCOMPLETE)" in detail) == ("unfinished", True)
-    done = studies.here("anatomy", study)
-    assert done.returncode == 0, done.stderr
+    studies.ran(0, "anatomy", study)
     assert lines(study)[:2] == whole[:2]
     assert [one["attempt"] for one in bodies(study)] == [1, 1, 2, 2, 3, 3, 3, 3]
     assert audited(study)[0] == "held"
     verdict, first = (studies.content(folder / "anatomy" / "verdict.json") for folder in (study, labelled))
     assert verdict["pairs"] == first["pairs"]
-    before = studies.snapshot(study)
-    assert studies.here("anatomy", study).returncode == 0  # finished: it is told again and nothing is run
-    assert studies.snapshot(study) == before
+    with studies.unchanged(study):
+        assert studies.here("anatomy", study).returncode == 0  # finished: it is told again and nothing is run
 
 
 @pytest.mark.parametrize("left", [4, 7])
@@ -191,8 +188,7 @@ def test_cut_off_between_a_document_and_its_line_it_completes_it(study, monkeypa
         (study / "anatomy" / "traces.jsonl").write_bytes(b"".join(lines(study)[:4]))
     cut_ledger(study, left - 1)
     assert audited(study)[0] == "unfinished"
-    done = studies.here("anatomy", study)
-    assert done.returncode == 0, done.stderr
+    studies.ran(0, "anatomy", study)
     assert audited(study)[0] == "held"
     assert [entry.event for entry in Registration(study).entries].count("anatomy") == 2
 
@@ -204,8 +200,7 @@ def test_killed_it_loses_no_trace(locked, tmp_path):
     process = studies.forked(labelled_traces.traced_slowly, str(folder))
     studies.kill_when_it_grows(process, folder / "anatomy" / "traces.jsonl")
     kept = [line for line in lines(folder) if line.endswith(b"\n")]
-    done = studies.here("anatomy", folder, "--json")
-    assert done.returncode == 0, done.stderr
+    done = studies.ran(0, "anatomy", folder, "--json")
     assert lines(folder)[: len(kept)] == kept
     assert json.loads(done.stdout)["states"] == {"wrong": DUE}
     status, detail = audited(folder)
@@ -328,17 +323,13 @@ def test_what_vanished_is_missed_and_what_is_strange_is_told(study):
 
 def test_it_is_refused_without_an_anatomy_and_once_claimed(registered, study, tmp_path):
     other = shutil.copytree(registered, tmp_path / "other" / registered.name)
-    done = studies.here("anatomy", other)
-    assert done.returncode == 2
-    assert "registers no [anatomy]" in done.stderr
+    assert "registers no [anatomy]" in studies.ran(2, "anatomy", other).stderr
     shutil.copytree(study / "anatomy", other / "anatomy")
     assert audited(other, "files")[0] == "failed"
     shutil.rmtree(study / "anatomy")
     cut_ledger(study, 1)
     claim.take(Registration(study))
-    done = studies.here("anatomy", study)
-    assert done.returncode == 4
-    assert "is claimed, and traces are labelled before that" in done.stderr
+    assert "is claimed, and traces are labelled before that" in studies.ran(4, "anatomy", study).stderr
     assert not (study / "anatomy").exists()
     assert audited(study) == ("not run", "registered, and not labelled before the claim")
 
@@ -373,8 +364,7 @@ def test_no_testing_trace_is_labelled_before_the_choice_is_written(locked, tmp_p
 
 def test_a_half_without_a_problem_is_refused_before_the_lock(tiny_model, tmp_path):
     folder = studies.write(tmp_path / "study", tiny_model, CHANGES | {ANATOMY: f"{ANATOMY}traces = 1\n"})
-    done = studies.here("register", folder)
-    assert done.returncode == 2
+    done = studies.ran(2, "register", folder)
     assert "of the development problems of needle-256 none falls into the half 'choose'" in done.stderr
     assert not (folder / "lock.json").exists()
 

@@ -40,8 +40,7 @@ def measured(made, tiny_model):
         }
         folder = studies.write(shelves / "study", tiny_model, changes)
         for act in ("register", "cost"):
-            done = studies.here(act, folder)
-            assert done.returncode == 0, done.stderr
+            done = studies.ran(0, act, folder)
         (shelves / "cost.txt").write_text(done.stdout)
 
     return made("measured", make) / "study"
@@ -107,15 +106,13 @@ def test_interrupted_it_goes_on_where_it_stopped(study):
     cut = (study / ledger.NAME).read_bytes().splitlines(keepends=True)
     (study / ledger.NAME).write_bytes(b"".join(cut[:2]))  # before the attempt ended
     assert audited(study)[0] == "unfinished"
-    done = studies.here("cost", study)
-    assert done.returncode == 0, done.stderr
+    studies.ran(0, "cost", study)
     assert path.read_bytes().startswith(b"".join(lines[:4]))
     attempts = [json.loads(line)["body"]["attempt"] for line in path.read_text().splitlines()[1:]]
     assert attempts == [1, 1, 1, *(DUE - 3) * [2]]
     assert audited(study)[0] == "held"
-    before = studies.snapshot(study)
-    assert studies.here("cost", study).returncode == 0  # finished: it is told again and nothing is run
-    assert studies.snapshot(study) == before
+    with studies.unchanged(study):
+        assert studies.here("cost", study).returncode == 0  # finished: it is told again and nothing is run
 
 
 def test_it_decodes_as_the_study_is_registered_to(study, monkeypatch):
@@ -190,9 +187,7 @@ def test_a_measurement_that_vanished_is_missed(study):
 
 def test_it_is_refused_without_a_cost_and_once_claimed(registered, study, tmp_path):
     other = shutil.copytree(registered, tmp_path / "other" / registered.name)
-    done = studies.here("cost", other)
-    assert done.returncode == 2
-    assert "registers no [cost]" in done.stderr
+    assert "registers no [cost]" in studies.ran(2, "cost", other).stderr
     (other / "cost").mkdir()
     shutil.copy(the_file(study), other / "cost")
     found = json.loads(studies.here("audit", other, "--json").stdout)["findings"]
@@ -203,9 +198,7 @@ def test_it_is_refused_without_a_cost_and_once_claimed(registered, study, tmp_pa
     from protocol.evidence import claim
 
     claim.take(Registration(study))
-    done = studies.here("cost", study)
-    assert done.returncode == 4
-    assert "is claimed" in done.stderr
+    assert "is claimed" in studies.ran(4, "cost", study).stderr
     assert not (study / "cost").exists()
     assert audited(study) == ("not run", "registered, and not measured before the claim")
 

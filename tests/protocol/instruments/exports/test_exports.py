@@ -144,16 +144,14 @@ def test_every_registered_setting_stands_in_the_text_as_it_was_written():
 
 
 def test_a_lock_without_a_verdict_has_its_text_and_no_statement(unconfirmed):
-    before = studies.snapshot(unconfirmed)
-    done = studies.here("export", unconfirmed, "--format", "osf")
-    assert done.returncode == 0
-    assert "No data" not in done.stdout
-    assert "Registration prior to creation of data" in done.stdout
-    assert done.stdout.rstrip().endswith("- 2026-11-21T05:52:44+00:00 register")
-    done = studies.here("export", unconfirmed, "--format", "in-toto", "--to", unconfirmed / "statement.json")
-    assert (done.returncode, done.stdout) == (2, "")
-    assert "has no verdict; run: kv-prereg confirm" in done.stderr
-    assert studies.snapshot(unconfirmed) == before
+    with studies.unchanged(unconfirmed):
+        done = studies.ran(0, "export", unconfirmed, "--format", "osf")
+        assert "No data" not in done.stdout
+        assert "Registration prior to creation of data" in done.stdout
+        assert done.stdout.rstrip().endswith("- 2026-11-21T05:52:44+00:00 register")
+        done = studies.here("export", unconfirmed, "--format", "in-toto", "--to", unconfirmed / "statement.json")
+        assert (done.returncode, done.stdout) == (2, "")
+        assert "has no verdict; run: kv-prereg confirm" in done.stderr
 
 
 @pytest.mark.parametrize(
@@ -268,9 +266,7 @@ def test_a_text_is_written_once(study, tmp_path):
     assert studies.here(*arguments).returncode == 0
     assert to.read_text() == export.export_study(Registration(study), "osf")
     to.write_text("mine")
-    done = studies.here(*arguments)
-    assert done.returncode == 2
-    assert "written once" in done.stderr
+    assert "written once" in studies.ran(2, *arguments).stderr
     assert to.read_text() == "mine"
 
 
@@ -288,24 +284,18 @@ def test_a_lock_that_the_ledger_does_not_begin_with_is_not_exported(tmp_path, fo
 def test_a_verdict_of_another_lock_is_not_stated(study):
     content = studies.content(study / "verdict.json")
     (study / "verdict.json").write_bytes(canonical.dumps(content | {"lock": "0" * 64}) + b"\n")
-    done = studies.here("export", study, "--format", "in-toto")
-    assert done.returncode == 3
-    assert "verdict.json: names another lock or seal" in done.stderr
+    assert "verdict.json: names another lock or seal" in studies.ran(3, "export", study, "--format", "in-toto").stderr
 
 
 def test_a_forged_lock_without_what_is_needed_gives_one_line(tmp_path):
     digest = lock.write(tmp_path, finished_study.lock_content())
     ledger.append(tmp_path, "register", {"lock": digest})
-    done = studies.here("export", tmp_path, "--format", "osf")
-    assert done.returncode == 3
-    assert "a field is missing or misstated: 'rule'" in done.stderr
-    assert done.stderr.count("\n") == 1
+    studies.refused(3, "a field is missing or misstated: 'rule'", "export", tmp_path, "--format", "osf")
 
 
 def test_a_forged_lock_that_is_not_what_a_lock_holds_is_no_lock(tmp_path):
     documents.write(tmp_path / "lock.json", {"kind": "kv-prereg lock"})
-    done = studies.here("export", tmp_path, "--format", "osf")
-    assert done.returncode == 3
+    done = studies.ran(3, "export", tmp_path, "--format", "osf")
     assert "lock.json: the fields ['amends', 'asked', 'batch', 'bundle', 'chance', 'checks'," in done.stderr
     assert "'parent'" in done.stderr
     assert done.stderr.count("\n") == 1

@@ -1,6 +1,7 @@
 """Machines: names as people write them, one line for what is none, a file of constants of one's own."""
 
 import json
+import re
 
 import pytest
 
@@ -58,9 +59,8 @@ OWN = {"memory": 96e9, "bandwidth": 1.6e12, "flops": {"bfloat16": 250e12}}
 def test_a_file_of_constants_is_read_strictly(tmp_path, change, said):
     path = tmp_path / "own.json"
     path.write_text(json.dumps({**OWN, **change}))
-    with pytest.raises(BadInput) as refused:
+    with pytest.raises(BadInput, match=re.escape(said)):
         machines.find_machine(f"2x{path}")
-    assert said in str(refused.value)
 
 
 def test_rates_are_shares_of_the_peaks_and_the_pessimistic_one_is_slower_in_everything(tmp_path):

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import studies
 from simulated_anatomy import named, settings, written
 
 from protocol.formats.json_text import dumps
@@ -132,8 +133,7 @@ def test_clusters_are_the_units_and_stand_in_one_half(tmp_path):
     assert (pair["varying"], pair["units"]) == (20, 10)
     few = made(tmp_path / "few", planted=PLANTED, problems=40, clusters=6)
     assert judge(chosen(few))["pairs"][0]["word"] == "TOO FEW TRACES"
-    lines = (few / "anatomy" / "traces.jsonl").read_text()
-    (few / "anatomy" / "traces.jsonl").write_text(lines.replace('"half":"choose"', '"half":"test"', 1))
+    studies.edit(few / "anatomy" / "traces.jsonl", '"half":"choose"', '"half":"test"', 1)
     with pytest.raises(RecordError, match=r"half: .* is of the half 'choose'"):
         read_anatomy(few)
 
