@@ -23,6 +23,7 @@ Row: TypeAlias = Mapping[str, Any]
 CONTEXT_CHARACTERS, EXCERPT_CHARACTERS = 60, 240  # characters of a text before the first difference, and in all
 NEXT_WORD = re.compile(r"\s*\S*")
 MAX_TICKS = 6  # at most
+OPEN_ROWS = 4  # contrasts that a narrow screen shows without a click; page.js opens the others on wide ones
 HEADS = {"delta": "Δ (pp)", "interval": "95 % interval", "p": "p", "size": "n", "cache": "cache", "says": "says"}
 
 
@@ -31,15 +32,20 @@ def render_forest(judged: Row, answers: Sequence[Sequence[DiscordantAnswer]]) ->
     contrasts = judged["contrasts"]
     ends, bounds = axis_limits(contrasts), rule_margins(judged)
     subject = {contrast["subject"] for contrast in contrasts}
+    groups, folded = _split_groups(
+        {
+            heading: [_row_values(contrasts[index], label, answers[index], ends) for index, label in members]
+            for heading, members in _group_contrasts(contrasts).items()
+        }
+    )
     return render(
         "contrasts.html",
         heads=HEADS | {"interval": formatting.interval_heading(contrasts)},
         axis=_axis_ticks(ends),
         verticals=[(kind, _position(x, ends)) for kind, x in (("zero", 0.0), *(("margin", x) for x in bounds))],
-        groups={
-            heading: [_row_values(contrasts[index], label, answers[index], ends) for index, label in members]
-            for heading, members in _group_contrasts(contrasts).items()
-        },
+        groups=groups,
+        folded=folded,
+        folded_count=sum(map(len, folded.values())),
         subject=subject.pop() if len(subject) == 1 else "the first arm",
         notes=_legend_notes(judged),
     )
@@ -60,6 +66,18 @@ def _group_contrasts(contrasts: Sequence[Row]) -> dict[str, list[tuple[int, str]
             (index, " · ".join(names) or place_label)
         )
     return by_pair if len(by_pair) < len(by_place) else by_place
+
+
+def _split_groups(groups: Mapping[str, list[Row]]) -> tuple[dict[str, list[Row]], dict[str, list[Row]]]:
+    """Split off what follows the first `OPEN_ROWS` rows; a group that is split continues under its heading."""
+    shown, folded = dict[str, list[Row]](), dict[str, list[Row]]()
+    for heading, rows in groups.items():
+        room = OPEN_ROWS - sum(map(len, shown.values()))
+        if rows[:room]:
+            shown[heading] = rows[:room]
+        if rows[room:]:
+            folded[f"{heading} (continued)" if heading in shown else heading] = rows[room:]
+    return shown, folded
 
 
 def _row_values(

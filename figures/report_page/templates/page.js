@@ -26,6 +26,11 @@ const wide = new ResizeObserver((boxes) => {
   for (const { target: box } of boxes) box.toggleAttribute("data-wide", box.scrollWidth > box.clientWidth);
 });
 for (const box of document.querySelectorAll(".scroll")) wide.observe(box);
+const openAll = () => {
+  for (const part of document.querySelectorAll(".more")) part.open = true;
+};
+if (matchMedia("(min-width: 48.01rem)").matches) openAll();
+addEventListener("beforeprint", openAll);
 const unfold = () => {
   const part = document.getElementById(location.hash.slice(1));
   if (part?.tagName === "DETAILS") part.open = true;

@@ -5,6 +5,8 @@ from pathlib import Path
 import pytest
 import reports
 
+from figures import report
+
 AXE = reports.ROOT / ".browser" / "node_modules" / "axe-core" / "axe.min.js"
 LOOKS = [(width, scheme) for width in (1280, 390) for scheme in ("light", "dark")]
 
@@ -25,6 +27,42 @@ def test_axe_finds_nothing_serious(look):
     found = look.ask("axe.run().then(({ violations }) => violations.map((one) => [one.id, one.impact, "
                      "one.nodes.slice(0, 3).map((node) => node.html)]))")  # fmt: skip
     assert [one for one in found if one[1] in ("serious", "critical")] == []
+
+
+# One of each kind: branch, agreement, looks, smallest cache, bytes, the most contrasts, the most words, a gate, thoughts.
+KINDS = (
+    "alpha-chain",
+    "agreement-programs",
+    "looks-chain-2",
+    "lossless-chain",
+    "bytes-chain",
+    "reasoning-field",
+    "crystal-retrieval-3",
+    "gates-chain",
+    "think-answer",
+)
+
+
+@pytest.mark.parametrize("study", KINDS)
+def test_a_report_of_each_kind_of_study_is_short_on_a_phone_and_axe_finds_nothing(opened, undrawn, tmp_path, study):
+    page = report.report(reports.copied(tmp_path / study, study))
+    opened.open(page, 390)
+    assert opened.ask("document.documentElement.scrollHeight") <= 5000  # as it is opened: folded
+    assert opened.ask("[...document.querySelectorAll('details')].every((one) => !one.open)")
+    opened.ask("for (const one of document.querySelectorAll('details')) one.open = true")
+    assert opened.ask("document.documentElement.scrollWidth") <= 390
+    if AXE.exists():
+        opened.ask(AXE.read_text("utf-8"))
+        found = opened.ask("axe.run().then(({ violations }) => violations.map((one) => [one.id, one.impact]))")
+        assert [one for one in found if one[1] in ("serious", "critical")] == []
+
+
+def test_contrasts_beyond_the_first_are_folded_on_a_phone_alone(opened, quickstart):
+    for width, is_open in ((390, False), (1280, True)):
+        opened.open(quickstart / "report.html", width)
+        assert opened.ask("document.querySelector('.more').open") is is_open
+        assert opened.ask("document.querySelector('.more > summary').textContent") == "12 more contrasts"
+        assert opened.ask("document.querySelectorAll('.more > details').length") == 12
 
 
 def test_every_text_stands_out_from_what_is_behind_it(look):
@@ -92,5 +130,5 @@ def test_a_report_is_printed_on_eight_pages_at_most(opened, quickstart, tmp_path
     start, end = text.index("<h3>smollm2"), text.index('<div class="row axis"')
     large.write_text(text[:start] + text[start:end] * 6 + text[end:], "utf-8")
     opened.open(large, 1280)
-    assert opened.ask("document.querySelectorAll('.forest details').length") == 96
+    assert opened.ask("document.querySelectorAll('.forest details:not(.more)').length") == 96
     assert opened.printed() <= 8
