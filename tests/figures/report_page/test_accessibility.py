@@ -29,7 +29,7 @@ def test_axe_finds_nothing_serious(look):
     assert [one for one in found if one[1] in ("serious", "critical")] == []
 
 
-# One of each kind: branch, agreement, looks, smallest cache, bytes, the most contrasts, the most words, a gate, thoughts.
+# Branch, agreement, looks, smallest cache, bytes, most contrasts, most words, gates, thoughts.
 KINDS = (
     "alpha-chain",
     "agreement-programs",

@@ -101,11 +101,13 @@ def test_beside_a_margin_the_thin_line_is_the_limits_that_the_rule_compares_with
 
 def test_rows_are_headed_by_their_place_or_their_two_arms_whichever_are_fewer():
     headings = [one.text for one in drawn(judgements.sixteen()).all("h3")]
-    assert headings == ["crystal against snapkv", "crystal against streaming"]
+    # Four rows are shown; the others of the first pair are folded, under its heading once more.
+    assert headings == ["crystal against snapkv", "crystal against snapkv (continued)", "crystal against streaming"]
     labels = [said(row)["label"] for row in rows(drawn(judgements.sixteen()))]
     assert labels[0] == "smollm2-135m · needle-512 · budget 0.25"
     one = drawn(judgements.judgement())
-    assert [heading.text for heading in one.all("h3")] == ["tiny · needle-512 · budget 0.5"]
+    place = "tiny · needle-512 · budget 0.5"
+    assert [heading.text for heading in one.all("h3")] == [place, f"{place} (continued)"]
 
 
 def lane(**changes) -> DiscordantAnswer:
