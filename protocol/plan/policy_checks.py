@@ -48,8 +48,8 @@ def _press(design: Design, arm: Arm) -> Iterator[str]:
     for name, value in registered.items():
         if value is not None:
             yield (
-                f"generation.{name}: is asked of every arm, and arm {arm.name!r} is a press, which evicts "
-                "once and by its own rule; leave it or the arm out"
+                f"generation.{name}: applies to every arm, but arm {arm.name!r} is a press, which evicts once, "
+                f"after the prompt, by its own rule; remove {name} or the arm"
             )
     if (sweep := design.sweep) is not None and arm.name in (*sweep.candidates, sweep.baseline):
         field = "baseline" if arm.name == sweep.baseline else "candidates"

@@ -53,7 +53,7 @@ def test_what_is_wrong_with_a_press_is_named_without_kvpress(line, without_kvpre
 )
 def test_what_is_asked_of_every_arm_and_no_press_can_do_is_refused(given, field, without_kvpress):
     text = PLAIN.replace(RANDOM, PRESS).replace(THREADS, f"{THREADS}\n{given}")
-    with pytest.raises(BadInput, match=rf"generation.{field}: is asked of every arm, and arm 'random' is a"):
+    with pytest.raises(BadInput, match=rf"generation.{field}: applies to every arm, but arm 'random' is a"):
         toml_reader.parse(text.encode(), "protocol.toml")
 
 
