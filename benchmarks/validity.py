@@ -44,7 +44,7 @@ from protocol.formats.refusals import BadInput
 from protocol.formats.vocabulary import CURRENT_JUDGING
 from protocol.plan import toml_reader
 from protocol.plan.design import Design
-from protocol.preflight import rule_checks
+from protocol.preflight import planned_size, rule_checks
 
 Floats = NDArray[np.float64]
 ALPHA, FAMILY, MARGIN = 0.05, 4, 0.05
@@ -404,7 +404,7 @@ def refusal(rule: str, method: str, data: Data) -> str | None:
     if _REFUSALS.get(key):
         return _REFUSALS[key]
     try:
-        rule_checks.refuse_few_clusters(items)
+        planned_size.refuse_few_clusters(items)
         rule_checks.refuse_method(protocol, items, scored)
         errors = rule_checks.check_method(protocol, items, scored)
     except BadInput as refused:

@@ -18,9 +18,9 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from analysis.simulation import null_populations
+from analysis.simulation.error_estimate import LIMIT, TypeOneError
 from analysis.simulation.null_populations import GAINS, LOSSES, SMALL, SYMMETRIC, Setting
 from analysis.simulation.study_pool import LOOK_LEVEL
-from analysis.simulation.type_one_error import LIMIT, TypeOneError
 from analysis.stats import betting, cluster_robust, power
 from analysis.stats.interval import clopper_pearson
 

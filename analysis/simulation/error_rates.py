@@ -13,11 +13,12 @@ from analysis.rules.rule import Contrast, PartialNull
 from analysis.rules.self_test_cases import PlannedContrast
 from analysis.rules.verdicts import CONFIRMED, INCONCLUSIVE, REFUTED
 from analysis.simulation import margin_tests, null_populations
+from analysis.simulation.error_estimate import LIMIT
 from analysis.simulation.null_populations import Setting
 from analysis.simulation.simulated_answers import simulate_gains
 from analysis.simulation.simulated_studies import StudyPlan, planned_contrasts
 from analysis.simulation.study_pool import LOOK_LEVEL
-from analysis.simulation.type_one_error import LIMIT, screened_p_values
+from analysis.simulation.type_one_error import screened_p_values
 from analysis.stats import max_t, multiplicity, power
 from analysis.stats.comparison import Margins
 from analysis.stats.interval import clopper_pearson

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from analysis.simulation import null_populations
-from analysis.simulation.type_one_error import LIMIT, TypeOneError
+from analysis.simulation.error_estimate import LIMIT, TypeOneError
 from analysis.stats.methods import EXACT_BELOW
 
 TABLE_PATH = Path(__file__).with_suffix(".json")

@@ -5,17 +5,16 @@ grid is searched, and then its worst neighbourhood.
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from analysis.simulation import margin_tests, null_populations
+from analysis.simulation.error_estimate import LIMIT, TypeOneError
 from analysis.simulation.null_populations import GAINS, LOSSES, Setting
 from analysis.simulation.study_pool import StudyPool, make_pool
 from analysis.stats import power
 
-LIMIT = 1.2  # times the nominal level; a method or rule that may be above it is refused
 REFINED = 8  # discordances tried between the neighbours of the worst one, twice
 SCREEN_ABOVE = 2_000  # above this many distinct studies, those that t finds clearly insignificant are skipped
 SCREEN_P = 0.35  # the p of t above which a study is skipped
@@ -26,21 +25,6 @@ ESTIMATE_STUDIES, MOST_STUDIES = 2_000, 32_000
 TABULATED = ("t", "restricted-likelihood", "auto")  # methods of the table of error rates
 
 Hits = NDArray[np.bool_]
-
-
-class TypeOneError(NamedTuple):
-    """The type I error of a method at the planned size, also as a multiple of the nominal level."""
-
-    rate: float
-    ratio: float
-    ratio_low: float  # limits of the simulation, 95 % over all looks; the ratio itself if enumerated
-    ratio_high: float
-    studies: int  # number of simulated studies; 0 if enumerated
-    setting: Any  # the setting with the largest error, whose text names it
-
-    def exceeds(self, limit: float = LIMIT) -> bool:
-        """Return whether the error may be above `limit` times nominal: the upper limit of the simulation is."""
-        return self.ratio_high > limit
 
 
 def worst_type_one_error(

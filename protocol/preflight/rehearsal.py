@@ -24,7 +24,7 @@ from protocol.formats.progress_display import Progress, phase
 from protocol.formats.registry import load_attribute
 from protocol.plan import full_use, grid
 from protocol.plan.design import Design
-from protocol.preflight import feasibility, full_cache_use, rule_checks, same_slots, slot_sizes
+from protocol.preflight import feasibility, full_cache_use, planned_size, same_slots, slot_sizes
 from protocol.preflight.written_study import spread_ids, with_stand_ins
 from protocol.run import progress, runner, time_estimate
 from protocol.run.executors import Execute, Job, JobResult, JobUpdate
@@ -51,7 +51,7 @@ class Rehearsal(NamedTuple):
 
     seconds: of all lanes. peak_bytes: resident memory of the process, plus on a GPU torch's
     peak. same_kept: as the field of this name in a lock. full_use: as this field of a lock, on the rehearsed
-    problems; empty if no budget is a share of it. detectable: from `rule_checks`, for the registered size.
+    problems; empty if no budget is a share of it. detectable: from `planned_size`, for the registered size.
     instruments: of each registered one that rehearses, its values and the lines about them. lanes: how many were
     decoded; `bodies` has those of both phases in each.
     """
@@ -92,7 +92,7 @@ def rehearse(
     """
     protocol = planned.protocol
     stand_in_plan = planned._replace(protocol=with_stand_ins(protocol, models))
-    effects = rule_checks.detectable_effects(protocol, items)
+    effects = planned_size.detectable_effects(protocol, items)
     stand_in_plan = slot_sizes.with_widths(stand_in_plan)
     if (widths := stand_in_plan.widths) is not None:
         planned = planned._replace(widths={model: widths[stand_in] for model, stand_in in models.items()})

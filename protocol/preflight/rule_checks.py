@@ -1,11 +1,9 @@
-"""What the rule can detect at the planned size; needs no model and no torch."""
+"""How often the rule errs at the planned size, in simulated studies; needs no model and no torch."""
 
 import sys
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -14,19 +12,17 @@ from analysis.rules.self_test_cases import Vacuous
 from analysis.simulation import (
     cluster_populations,
     error_rates,
-    error_table,
     self_test,
     simulated_studies,
     type_one_error,
 )
+from analysis.simulation.error_estimate import LIMIT, TypeOneError
 from analysis.simulation.null_populations import SCORE_STEPS, SYMMETRIC, Setting
-from analysis.simulation.type_one_error import LIMIT, TypeOneError
 from analysis.stats import power
 from analysis.stats.methods import (
     ANYTIME_METHOD,
     AS_PUBLISHED,
     METHODS,
-    MIN_CLUSTERS,
     SOUND_METHOD,
     draws_and_seed,
     resampling_problems,
@@ -37,10 +33,11 @@ from protocol.formats.vocabulary import CURRENT_JUDGING
 from protocol.plan import grid
 from protocol.plan.design import Design
 from protocol.plan.task import task_chance
+from protocol.preflight import planned_size
+from protocol.preflight.planned_size import Units
 
 QUICK_PROBLEMS = 300  # up to so many problems a simulation takes a few seconds
 USUAL_SETTING = Setting(SYMMETRIC, 0.17)
-DISCORDANCES = (0.2, 0.6)  # shares of problems on which the arms differ, for which power is printed
 # Methods that a refusal proposes: the first one that holds its level.
 ALTERNATIVES = ("restricted-likelihood", "auto", "sign-flip", "t", "max-t", "cr2", "betting")
 
@@ -57,24 +54,13 @@ def refuse_method(
     if method == ANYTIME_METHOD or (is_replication and not METHODS[method].needs_counts):
         return
     for name, item in items.items():
-        if not describe_units(item, name in scored).counts_answers:
+        if not planned_size.describe_units(item, name in scored).counts_answers:
             data_kind, way_out = (
                 ("scored answers", "") if name in scored else ("clusters", ", or take one problem of each cluster")
             )
             raise BadInput(
                 f"decision.method: {method} holds for right and wrong answers alone, each problem for itself, and "
                 f"{name} has {data_kind}; write {ANYTIME_METHOD}{way_out}"
-            )
-
-
-def refuse_few_clusters(items: Mapping[str, Any]) -> None:
-    """Raise BadInput for so few or so uneven clusters that no method's interval holds its level."""
-    for name, item in items.items():
-        if "clusters" in item and (effective_clusters := len(resampling_problems(item))) < MIN_CLUSTERS:
-            raise BadInput(
-                f"tasks.{name}: cluster: the held-out problems weigh as {effective_clusters} clusters of one size, "
-                f"and of fewer than {MIN_CLUSTERS} no interval holds; name smaller or more even clusters, "
-                "or more of them"
             )
 
 
@@ -123,7 +109,7 @@ def check_rule(
     tried on right and wrong answers, of a task with clusters one for each effective cluster: what is left if the
     answers of a cluster are all alike.
     """
-    refuse_few_clusters(items)
+    planned_size.refuse_few_clusters(items)
     refuse_method(protocol, items, scored, is_replication=is_replication)
     refuse_looks(protocol, items, scored)
     decision = protocol.decision
@@ -138,7 +124,7 @@ def check_rule(
     except Vacuous as vacuous:
         raise BadInput(f"decision.rule: {vacuous}") from None
     errors = check_decision(protocol, items, scored, errors_by_size, plan, may_err=may_err)
-    effects = detectable_effects(protocol, plan.items)
+    effects = planned_size.detectable_effects(protocol, plan.items)
     return {
         "tests": effects["tests"],
         "corrected_alpha": effects["corrected_alpha"],
@@ -180,7 +166,7 @@ def check_method(
     """
     corrected = float(protocol.decision.alpha) / len(protocol.contrast_models())
     errors: dict[int, TypeOneError] = {}
-    for units in dict.fromkeys(describe_units(item, name in scored) for name, item in items.items()):
+    for units in dict.fromkeys(planned_size.describe_units(item, name in scored) for name, item in items.items()):
         error = _check_units(protocol, units, corrected, may_err)
         size = units.effective
         errors[size] = max(error, errors.get(size, error), key=lambda one: one.ratio)
@@ -198,7 +184,7 @@ def check_decision(
 ) -> error_rates.DecisionErrors:
     """Return how often the whole rule errs; raise BadInput if it is too often. errors_by_size: of `check_method`."""
     plan = plan or _plan_study(protocol, items, CURRENT_JUDGING)
-    units = {name: describe_units(item, name in scored) for name, item in items.items()}
+    units = {name: planned_size.describe_units(item, name in scored) for name, item in items.items()}
     _, seed = draws_and_seed(plan.content["decision"])
     rng = np.random.default_rng([seed, len(protocol.contrast_models())])
     errors = error_rates.decision_errors(plan, rng, _error_settings(protocol, units, errors_by_size))
@@ -211,59 +197,6 @@ def check_decision(
             "another method or rule"
         )
     return errors
-
-
-def detectable_effects(protocol: Design, items: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the differences that can be detected, as `check_rule` has them, in seconds; refuses too few clusters."""
-    refuse_few_clusters(items)
-    tests = len(protocol.contrast_models())
-    corrected, decision = float(protocol.decision.alpha) / tests, protocol.content()["decision"]
-    return {
-        "tests": tests,
-        "corrected_alpha": f"{corrected:.6f}",
-        "problems": {
-            str(size): {
-                "minimal_detectable_effect": {
-                    f"{discordance:.1f}": _minimal_effect(
-                        protocol.decision.method, size, corrected, discordance, *draws_and_seed(decision)
-                    )
-                    for discordance in DISCORDANCES
-                }
-            }
-            for size in _sizes(items)
-        },
-    }
-
-
-def _sizes(items: Mapping[str, Any]) -> list[int]:
-    return sorted({len(resampling_problems(item)) for item in items.values()})
-
-
-class Units(NamedTuple):
-    """What the contrasts of a task are tested on. effective: problems, or clusters as `effective_clusters` counts
-    them. cluster_sizes: of a task with clusters of more than one problem; else empty.
-    """
-
-    effective: int
-    cluster_sizes: tuple[int, ...]
-    has_scores: bool
-
-    @property
-    def counts_answers(self) -> bool:
-        """Whether answers are right or wrong and problems independent."""
-        return not self.cluster_sizes and not self.has_scores
-
-    def describe(self, seeds: int) -> str:
-        name = f"{len(self.cluster_sizes)} clusters" if self.cluster_sizes else f"{self.effective} problems"
-        kind = f"{seeds} seed{'s'[: seeds > 1]}"
-        return f"{name} with scores" if self.has_scores else f"{name} and {kind}"
-
-
-def describe_units(item: Mapping[str, Any], has_scores: bool) -> Units:
-    """Return the units of a task. Clusters of one problem each are problems."""
-    clusters = item.get("clusters") or {}
-    sizes = sorted(Counter(clusters.get(problem, problem) for problem in item["confirm"]).values())
-    return Units(len(resampling_problems(item)), tuple(sizes) if max(sizes, default=1) > 1 else (), has_scores)
 
 
 def _check_units(protocol: Design, units: Units, corrected: float, may_err: bool) -> TypeOneError:
@@ -335,7 +268,7 @@ def _error_settings(
     if RULES[protocol.decision.rule].has_cell_levels or METHODS[protocol.decision.method].family:
         return None
     if not all(task_units.counts_answers for task_units in units.values()):
-        return [USUAL_SETTING] if _margin_and_level(protocol)[0] == 0 else None
+        return [USUAL_SETTING] if planned_size.margin_and_level(protocol)[0] == 0 else None
     worst = max(errors_by_size.values(), key=lambda error: error.ratio).setting
     return [worst] if worst.loss_kind else list(dict.fromkeys([worst, USUAL_SETTING]))
 
@@ -348,7 +281,8 @@ def _estimate_type_one(
     With a margin a rule confirms at alpha (divided by the arms that it compares), in all contrasts, and
     refutes at the corrected level.
     """
-    seeds, problems, (margin, confirm_level) = len(protocol.seeds), units.effective, _margin_and_level(protocol)
+    seeds, problems = len(protocol.seeds), units.effective
+    margin, confirm_level = planned_size.margin_and_level(protocol)
     levels = (confirm_level, corrected) if margin else (corrected, corrected)
     if units.cluster_sizes:
         steps = SCORE_STEPS if units.has_scores else seeds
@@ -359,7 +293,7 @@ def _estimate_type_one(
         return type_one_error.worst_error_of_scores(method, problems, corrected, rng)
     if units.has_scores:  # each problem is a cluster of its own
         return cluster_populations.worst_error_of_clusters(method, [1] * problems, SCORE_STEPS, levels, rng, margin)
-    if (tabulated := look_up_type_one(protocol, method, problems, corrected)) is not None:
+    if (tabulated := planned_size.look_up_type_one(protocol, method, problems, corrected)) is not None:
         return tabulated
     if seeds > 1 and (margin or problems > QUICK_PROBLEMS):
         print_escaped(
@@ -372,18 +306,6 @@ def _estimate_type_one(
     return type_one_error.worst_type_one_error(method, problems, seeds, corrected, rng)
 
 
-def look_up_type_one(protocol: Design, method: str, problems: int, corrected: float) -> TypeOneError | None:
-    """Return the type-I error from the table alone; None if the table lacks it, as it does all margins."""
-    has_margin = _margin_and_level(protocol)[0] > 0
-    return None if has_margin else error_table.look_up(method, problems, len(protocol.seeds), corrected)
-
-
-def _margin_and_level(protocol: Design) -> tuple[float, float]:
-    """Return the registered margin, 0 without one, and the level at which a rule confirms within it."""
-    decision = protocol.content()["decision"]
-    return float(decision.get("margin") or 0), float(decision["alpha"]) / (1 + len(decision.get("others", ())))
-
-
 def _alternative_method(protocol: Design, units: Units, corrected: float, rng: np.random.Generator) -> str | None:
     """Return the method to register in place of a refused one; None if no method holds its level."""
     for name in ALTERNATIVES:
@@ -392,13 +314,3 @@ def _alternative_method(protocol: Design, units: Units, corrected: float, rng: n
             if not error.exceeds():
                 return name
     return None
-
-
-@lru_cache(maxsize=256)  # an audit asks again what registering asked
-def _minimal_effect(method: str, problems: int, corrected: float, discordance: float, draws: int, seed: int) -> str:
-    """Return the smallest difference found with 80 % power when this share of the problems is discordant."""
-    rng = np.random.default_rng([seed, problems])
-    effect = power.minimal_detectable_effect(
-        problems, corrected, method=method, discordance=discordance, draws=draws, rng=rng
-    )
-    return "none" if effect is None else f"{effect:.3f}"

@@ -42,10 +42,10 @@ def freeze_checked_items(
     if not is_replication:
         task_splits.refuse_few_topics(items, planned.tasks)
     with phase("checking the method against the data"):
-        from protocol.preflight import rule_checks  # with scipy
+        from protocol.preflight import planned_size, rule_checks  # with scipy
 
         scored = frozen_problems.scored_tasks(items, planned)
-        rule_checks.refuse_few_clusters(items)
+        planned_size.refuse_few_clusters(items)
         rule_checks.refuse_method(protocol, items, scored, is_replication=is_replication)
     with phase("grading the gold answers"):
         opened = items if opens_held_out else {name: item | {"confirm": []} for name, item in items.items()}

@@ -153,11 +153,11 @@ def _has_libraries_of(locked: Mapping[str, Any]) -> bool:
 
 def _effect_faults(design: Design, items: Mapping[str, Any], locked: Mapping[str, Any]) -> Iterator[str]:
     """Compare the smallest differences that the method detects at the planned size."""
-    from protocol.preflight import rule_checks
+    from protocol.preflight import planned_size
 
     known = {name: item for name, item in items.items() if item and len(resampling_problems(item)) <= MOST_UNITS}
     try:
-        expected = rule_checks.detectable_effects(design, known)["problems"]
+        expected = planned_size.detectable_effects(design, known)["problems"]
     except (BadInput, ValueError):  # too few clusters or problems, which is refused by name
         return
     for size, effects in expected.items():
@@ -381,14 +381,14 @@ def _tabulated(design: Design, size: int, problems: ProblemFields) -> dict[str, 
     """Return the error rate of the method at a size, if the table of error rates has this design: of tasks of right
     and wrong answers without clusters.
     """
-    from protocol.preflight import rule_checks  # imports scipy, which the other checks do without
+    from protocol.preflight import planned_size  # imports scipy, which the other checks do without
 
-    units = [rule_checks.describe_units(item, name in problems.scored) for name, item in problems.items.items()]
+    units = [planned_size.describe_units(item, name in problems.scored) for name, item in problems.items.items()]
     at_size = [task_units for task_units in units if task_units.effective == size]
     if not at_size or not all(task_units.counts_answers for task_units in at_size):
         return {}
     corrected = float(design.decision.alpha) / len(design.contrast_models())
-    error = rule_checks.look_up_type_one(design, design.decision.method, size, corrected)
+    error = planned_size.look_up_type_one(design, design.decision.method, size, corrected)
     return {} if error is None else {"type_one_over_nominal": f"{error.ratio:.3f}"}
 
 

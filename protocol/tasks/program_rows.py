@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
-from protocol.grading.program import ProgramTests
+from protocol.grading.program_tests import ProgramTests
 from protocol.tasks.file_rows import LineError, Row, parse_name, parse_text
 
 DEFINED = re.compile(r"^(?:async\s+)?(?:def|class)\s+(\w+)", re.MULTILINE)

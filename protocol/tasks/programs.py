@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from protocol.formats import canonical
-from protocol.grading.program import ProgramTests
+from protocol.grading.program_tests import ProgramTests
 from protocol.tasks import file_rows, straight_line
 from protocol.tasks.chain import draw_below
 from protocol.tasks.generated_task import GeneratedTask

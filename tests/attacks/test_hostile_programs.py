@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from protocol.grading.program import ProgramGrader, ProgramLimits, ProgramTests
+from protocol.grading.program import ProgramGrader, ProgramLimits
+from protocol.grading.program_tests import ProgramTests
 from protocol.sandbox import sandbox
 
 TESTS = ("assert double(3) == 6", "assert double([1]) == [1, 1]", "assert double('ab') == 'abab'")

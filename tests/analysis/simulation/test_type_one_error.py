@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from analysis.simulation import null_populations, type_one_error
+from analysis.simulation import error_estimate, null_populations, type_one_error
 from analysis.simulation.null_populations import Setting
 from analysis.simulation.study_pool import RateLimits, make_pool
 from analysis.stats import power
@@ -91,7 +91,7 @@ def test_studies_are_added_until_an_error_is_known_to_be_below_its_limit_or_abov
     )
     assert held.studies > 40
     assert not held.exceeds()
-    assert errs.ratio_low > type_one_error.LIMIT
+    assert errs.ratio_low > error_estimate.LIMIT
 
 
 def test_at_thirty_problems_the_percentile_bootstrap_errs_and_sign_flips_and_t_do_not():

@@ -5,7 +5,8 @@ import math
 import pytest
 
 from protocol.formats.refusals import BadInput
-from protocol.grading.program import ProgramGrader, ProgramLimits, ProgramTests
+from protocol.grading.program import ProgramGrader, ProgramLimits
+from protocol.grading.program_tests import ProgramTests
 from protocol.sandbox import sandbox
 from protocol.sandbox.program_server import decode, encode
 

@@ -7,7 +7,7 @@ import studies
 from analysis.stats.methods import METHODS
 from protocol.formats.refusals import BadInput
 from protocol.plan import toml_reader
-from protocol.preflight import rule_checks
+from protocol.preflight import planned_size, rule_checks
 
 TEXT = studies.PROTOCOL.format(model="x")
 
@@ -80,7 +80,7 @@ def test_the_margin_of_a_rule_is_tried_at_its_own_levels(monkeypatch):
     margin = design(
         3, "restricted-likelihood", **{'rule = "superior"': 'rule = "non_inferior"', "at_least = 1": "margin = 0.05"}
     )
-    units = rule_checks.describe_units(items(40)["needle-256"], False)
+    units = planned_size.describe_units(items(40)["needle-256"], False)
     found = rule_checks._estimate_type_one(margin, "restricted-likelihood", units, 0.05 / 4, np.random.default_rng(0))
     assert [at[3:5] for at in asked] == [(0.05, (0.05, 0.0125))]
     assert not found.exceeds()

@@ -7,7 +7,7 @@ from analysis.stats.methods import METHODS, effective_clusters, resampling_probl
 from protocol import register
 from protocol.formats.refusals import BadInput
 from protocol.instruments.exports import lock_sentences
-from protocol.preflight import rule_checks
+from protocol.preflight import planned_size, rule_checks
 
 OTHERS = [name for name in METHODS if name != "betting"]
 
@@ -105,7 +105,7 @@ def test_few_or_uneven_clusters_are_refused_in_one_line(sizes):
     with pytest.raises(BadInput, match=r"^tasks\.needle-256: cluster: .* weigh as [14] clusters .* [^\n]*$"):
         rule_checks.check_rule(design(1, "t"), given)
     with pytest.raises(BadInput, match=r"^tasks\.needle-256: cluster: "):
-        rule_checks.detectable_effects(design(1, "t"), given)
+        planned_size.detectable_effects(design(1, "t"), given)
 
 
 def test_signs_of_too_few_problems_are_no_matter_of_draws():

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from protocol.grading.program import ProgramTests, complete_program, extract_code
+from protocol.grading.program import complete_program, extract_code
+from protocol.grading.program_tests import ProgramTests
 from protocol.tasks import __main__ as tasks_command
 from protocol.tasks.file_rows import LineError, parse_rows
 from protocol.tasks.file_task import FileTask, find_wrong_golds
