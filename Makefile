@@ -27,7 +27,7 @@ cluster: .venv-cluster/installed  ## every executor on a small study, kills and 
 parity: .venv-parity/installed  ## our policies against the presses of kvpress, in an environment of its own
 	.venv-parity/bin/python -m pytest tests/parity
 
-peers: .venv-peers/installed  ## lm-eval and inspect_ai on our engine and models, in an environment of their own
+peers: .venv-peers/installed  ## lm-eval, inspect_ai and OpenVINO with our engine or models, in an environment of their own
 	.venv-peers/bin/python -m pytest -W default tests/peers  # inspect_ai leaves streams open
 
 browser: .browser/installed  ## what checks pages for who cannot see them; its tests skip without it or a Chromium
@@ -87,7 +87,7 @@ endef
 .venv-peers/installed: pyproject.toml
 	$(PYTHON) -m venv .venv-peers
 	$(call install-torch,.venv-peers/bin/python)
-	.venv-peers/bin/pip install -q --no-compile -e ".[run,tasks,peers]"
+	.venv-peers/bin/pip install -q --no-compile -e ".[run,tasks,openvino,peers]"
 	# Its schema is a test; the package itself wants a later Python.
 	.venv-peers/bin/pip download -q --no-deps --python-version 3.12 --only-binary=:all: -d .venv-peers/wheels \
 	  every-eval-ever==0.3.0

@@ -7,7 +7,7 @@
 Problems are lines of a task file (docs/tasks.md), and prompts are the tokens that this project's engine is fed.
 A prompt is decoded alone, greedily, so that the pool of the cache holds its blocks and nothing else: after
 every step the bytes in use are read. The file has a row for each released problem: its score, question and
-answer, its tokens, and the mean and the last of these bytes. `kv-prereg confirm --outputs` reads id, score and
+answer, its tokens, and the mean and the last of these bytes. `kv-prereg confirm` reads id, score and
 question, and keeps the file as it is. Which slots OpenVINO keeps it does not say: no eviction is replayed.
 
 --keep: tokens that a prompt's cache is cut to, in blocks of 32, at the second new token; the first and the
@@ -61,7 +61,7 @@ class Answer(NamedTuple):
 
 
 def main(argv: list[str] | None = None) -> int:
-    parser = command.make_parser("protocol.adapters.openvino_arm", __doc__)
+    parser = command.make_parser("openvino", __doc__)
     parser.add_argument("problems", type=Path, help="a task file: id, context, question, answer, prefix")
     parser.add_argument("--released", type=Path, required=True, help="outside/released.json of the claimed study")
     parser.add_argument("--out", type=Path, required=True, help="the CSV to write; its name is that of the arm")
@@ -82,17 +82,19 @@ def act(args: Options) -> int:
         raise BadInput("--max-new-tokens and --threads: give at least 1")
     if args.out.exists():
         raise BadInput(f"{args.out}: exists and is written once; name another file")
+    from protocol import grading
+    from protocol.tasks.file_task import FileTask
+
+    task = FileTask("problems", args.problems, args.grader)
+    names, grader = read_released(args.released, task.ids()), grading.get_grader(args.grader)
+    # Imported late: both are slow, and --help and the refusals above need neither.
     with phase("loading transformers and OpenVINO"):
-        from protocol import grading
         from protocol.models import fetch, load
         from protocol.tasks import prompting
-        from protocol.tasks.file_task import FileTask
 
         pipeline = open_pipeline(fetch.fetch_gguf(args.model, files.cache_home()), args)
-    tokenizer = load.tokenizer(args.model, files.cache_home())
-    task = FileTask("problems", args.problems, args.grader)
-    grader, counter = grading.get_grader(args.grader), prompting.counter(tokenizer)
-    rows, names = [], read_released(args.released, task.ids())
+        tokenizer = load.tokenizer(args.model, files.cache_home())
+    rows, counter = [], prompting.counter(tokenizer)
     for number, name in enumerate(names):
         with phase(f"decoding: {number} of {len(names)} problems, {args.out.stem}"):
             problem = task.build(name, counter)

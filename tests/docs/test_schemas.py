@@ -33,6 +33,7 @@ DOCUMENTS = [
 ]
 PROTOCOLS = sorted((ROOT / "registrations").glob("*/protocol.toml"))
 LOCKED = [path for path in PROTOCOLS if path.with_name("lock.json").exists()]
+DECODED_HERE = [path for path in PROTOCOLS if "runner" not in tomllib.loads(path.read_text())]
 EXAMPLE = ROOT / "docs" / "protocol.example.toml"
 VALUES = [None, True, 0, -1, 7, "", "0.5", "eos", "e" * 64, "E" * 64, [], ["a"], [["a"]], {}, {"a": 1}]
 
@@ -60,7 +61,7 @@ def test_every_shipped_line_of_a_ledger_is_what_its_schema_says(path):
     assert ledger.read(path.parent)
 
 
-@pytest.mark.parametrize("path", [*PROTOCOLS, EXAMPLE], ids=short)
+@pytest.mark.parametrize("path", [*DECODED_HERE, EXAMPLE], ids=short)
 def test_a_protocol_that_is_read_is_what_the_schema_says(path):
     whole = schema("protocol")
     assert toml_reader.parse(path.read_bytes(), path.name)

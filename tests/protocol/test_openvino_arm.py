@@ -1,0 +1,135 @@
+"""An arm that OpenVINO decodes, with a pipeline that is played: rows, bytes after every step, refusals.
+
+tests/peers/test_openvino.py decodes with the real one.
+"""
+
+import csv
+import json
+import sys
+from types import ModuleType, SimpleNamespace
+
+import pytest
+
+from protocol.adapters import openvino_arm
+from protocol.models import fetch, load
+
+POOL = 1000  # bytes, of which steps use these shares
+SHARES = {"kept": [40.0, 40.0, 20.0], "lost": [60.0]}
+
+
+class Played:
+    """A pipeline that says a digit for the problem "kept" and stops at once for "lost"."""
+
+    def __init__(self, words):
+        self.said = {"kept": [*words.encode("7"), words.eos_token_id], "lost": [words.eos_token_id]}
+        self.left, self.requests = [], []
+
+    def add_request(self, number, tokens, config):
+        name = [*self.said][number]
+        self.requests.append((name, tokens, config))
+        self.left = [*SHARES[name]]
+        return SimpleNamespace(read_all=lambda: [SimpleNamespace(generated_ids=self.said[name])])
+
+    def has_non_finished_requests(self):
+        return bool(self.left)
+
+    def step(self):
+        self.share = self.left.pop(0)
+
+    def get_metrics(self):
+        return SimpleNamespace(cache_usage=self.share, kv_cache_size_in_bytes=POOL)
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    (tmp_path / "problems.jsonl").write_text(
+        '{"id": "kept", "context": "7 ; 8 ;", "question": "3 = ?", "answer": "7"}\n'
+        '{"id": "never", "context": "7 ; 9 ;", "question": "2 = ?", "answer": "2"}\n'
+        '{"id": "lost", "context": "7 ; 9 ;", "question": "4 = ?", "answer": "4"}\n'
+    )
+    (tmp_path / "released.json").write_text('{"sums": ["kept", "lost"]}')
+    for name in ("openvino", "openvino_genai"):
+        monkeypatch.setitem(sys.modules, name, ModuleType(name))
+    monkeypatch.setattr(sys.modules["openvino"], "Tensor", lambda array: array.tolist(), raising=False)
+    monkeypatch.setattr(sys.modules["openvino_genai"], "GenerationConfig", SimpleNamespace, raising=False)
+    monkeypatch.setattr(fetch, "fetch_gguf", lambda source, home: tmp_path / "model.gguf")
+    return tmp_path
+
+
+def run(folder, *options):
+    return openvino_arm.main(
+        [
+            str(folder / "problems.jsonl"), "--released", str(folder / "released.json"), "--out",
+            str(folder / "out/u8.csv"), "--precision", "u8", "--model", "chain-llama", "--grader", "contains", *options,
+        ]
+    )  # fmt: skip
+
+
+def test_a_row_for_each_released_problem_with_the_bytes_that_its_steps_held(folder, monkeypatch, capsys):
+    words = load.tokenizer("chain-llama", folder)
+    played = Played(words)
+    monkeypatch.setattr(openvino_arm, "open_pipeline", lambda gguf, settings: played)
+    assert run(folder, "--max-new-tokens", "5") == 0
+    with (folder / "out/u8.csv").open() as file:
+        kept, lost = csv.DictReader(file)
+    prompts = [tokens for _, (tokens,), _ in played.requests]
+    assert [words.decode(prompt[1:7]) for prompt in prompts] == ["7 ; 8 ; 3 =", "7 ; 9 ; 4 ="]
+    assert all((config.max_new_tokens, config.do_sample) == (5, False) for *_, config in played.requests)
+    assert kept == {
+        "id": "kept",
+        "score": "1",
+        "question": "3 = ?",
+        "answer": words.decode(played.said["kept"], skip_special_tokens=True),
+        "prompt_tokens": str(len(prompts[0])),
+        "new_tokens": str(len(played.said["kept"])),
+        "mean_cache_bytes": "333",  # (400 + 400 + 200) / 3
+        "last_cache_bytes": "200",
+    }
+    assert (lost["id"], lost["score"], lost["answer"], lost["mean_cache_bytes"]) == ("lost", "0", "", "600")
+    assert "1 of 2 right" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (("--keep", "100"), "--keep 100: give a multiple of 32 above 64"),
+        (("--keep", "64"), "--keep 64: give a multiple of 32 above 64"),
+        (("--max-new-tokens", "0"), "--max-new-tokens and --threads: give at least 1"),
+    ],
+)
+def test_settings_that_openvino_cannot_have_are_refused_before_it_is_loaded(folder, capsys, options, said):
+    assert run(folder, *options) == 2
+    assert said in capsys.readouterr().err
+    assert not (folder / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("released", "said"),
+    [
+        ({"sums": ["kept", "another"]}, "'another' is not in the problem file"),
+        ({"a": ["kept"], "b": ["lost"]}, "is no released.json with one task"),
+        (["kept"], "is no released.json with one task"),
+    ],
+)
+def test_released_problems_that_the_file_does_not_have_are_refused(folder, monkeypatch, capsys, released, said):
+    monkeypatch.setattr(openvino_arm, "open_pipeline", lambda gguf, settings: pytest.fail("decoded"))
+    (folder / "released.json").write_text(json.dumps(released))
+    assert run(folder) == 2
+    assert said in capsys.readouterr().err
+
+
+def test_a_file_that_exists_is_left_and_a_missing_engine_is_named(folder, capsys):
+    (folder / "out").mkdir()
+    (folder / "out/u8.csv").write_text("mine")
+    assert run(folder) == 2
+    assert "exists and is written once" in capsys.readouterr().err
+    assert (folder / "out/u8.csv").read_text() == "mine"
+    (folder / "out/u8.csv").unlink()
+    sys.modules["openvino_genai"] = None  # the fixture puts back what stood there
+    assert run(folder) == 2
+    assert "pip install '.[run,openvino]'" in capsys.readouterr().err
+
+
+def test_only_a_packaged_model_is_a_gguf_file(tmp_path):
+    with pytest.raises(fetch.BadInput, match="is no GGUF file; of the models here smollm2-135m is one"):
+        fetch.fetch_gguf("chain-llama", tmp_path)
