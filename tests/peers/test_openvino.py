@@ -1,4 +1,4 @@
-"""OpenVINO GenAI decodes arms of a study: the bytes that it reports are those of its blocks, with and without eviction."""
+"""OpenVINO GenAI decodes arms of a study: the bytes that it reports are those of its blocks, evicted or not."""
 
 import csv
 import json
