@@ -44,7 +44,6 @@ from policies.contract import (
     UnrotatingSignal,
     View,
 )
-from policies.crystal import BranchDissolution
 from policies.decoding import Plain, StateLines
 from policies.policy import Eviction, Policy, pin_prompt
 from policies.protect import Boundary, Marked, Pinned, Preserve, Protect, RecentHalf
@@ -61,7 +60,6 @@ __all__ = [
     "Bases",
     "Blockwise",
     "Boundary",
-    "BranchDissolution",
     "BudgetError",
     "CacheSignal",
     "Cadence",

@@ -1,101 +1,108 @@
-"""The catalogue of policies by name. A name keeps its meaning: a changed setting gets a new name."""
+"""The catalogue of policies by name. A name keeps its meaning: a changed setting gets a new name.
+
+A policy is imported when it is asked for, so that an audit loads those of its study.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import fields, is_dataclass, replace
-from types import MappingProxyType
+from functools import cache, partial
 from typing import Any
 
-from policies.adakv import ada_snapkv
-from policies.ahakv import ahakv
 from policies.aliases import ALIASES
-from policies.annealing import thinkv_annealed
-from policies.blockwise import caote_blocks, keydiff_blocks, lagkv_blocks
-from policies.caote import caote
-from policies.chunkkv import chunkkv
 from policies.contract import UnknownPolicy
-from policies.crystal.policy import crystal, variants
-from policies.crystal_baselines import crystal_baselines
-from policies.crystal_kv import crystal_kv, crystal_kv_lite
-from policies.defensivekv import defensivekv, layer_defensivekv
-from policies.epicache import epicache
-from policies.epikv import hidden_states
-from policies.epikv_vectors import vectors
-from policies.expected_attention import expected_attention
-from policies.full import full
-from policies.h2o import h2o
-from policies.keydiff import keydiff
-from policies.knorm import knorm
-from policies.kvzip import kvzip
-from policies.lagkv import lagkv
-from policies.longflow import longflow
 from policies.policy import Policy
-from policies.pyramidkv import pyramidkv
-from policies.r_kv import r_kv_variants
-from policies.raas import raas
-from policies.scissorhands import scissorhands
-from policies.settings import with_settings
-from policies.signatures import modes
-from policies.snapkv import snapkv
-from policies.snapkv_with_window import snapkv_with_window
-from policies.static_route import static_route
-from policies.streaming import streaming
-from policies.subspace import subspaces
-from policies.syn_mem import synthetic
-from policies.thinkv import thought_variants
-from policies.tova import tova
-from policies.triattention import gates
-from policies.uniform import random, random_twin
 from protocol.formats.plugins import PluginGroup
+from protocol.formats.registry import Registry, loader
 from protocol.formats.suggestions import suggest
 
-CATALOGUE: Mapping[str, Policy] = MappingProxyType(
+
+def _load(load_function: Callable[[], Callable[..., Policy]], **settings: Any) -> Callable[[], Policy]:
+    """Return a function that imports the function of a policy and builds the policy."""
+    return lambda: load_function()(**settings)
+
+
+def _load_family(
+    load_function: Callable[[], Callable[[], Mapping[str, Policy]]], names: str
+) -> dict[str, Callable[[], Policy]]:
+    """Return by name what builds each policy of a function that returns several; names: all of them, with spaces."""
+    load_policies = cache(lambda: load_function()())
+    return {name: partial(_select, load_policies, name) for name in names.split()}
+
+
+def _select(load_policies: Callable[[], Mapping[str, Policy]], name: str) -> Policy:
+    return load_policies()[name]
+
+
+CATALOGUE = Registry[Policy](
     {
-        "full": full(),
-        "random": random(),
-        "streaming": streaming(),
-        "h2o": h2o(),
-        "snapkv": snapkv(),
-        "crystal": crystal(),
-        "tova": tova(),
-        "knorm": knorm(),
-        "keydiff": keydiff(),
-        "pyramidkv": pyramidkv(),
-        "chunkkv": chunkkv(),
-        "chunkkv-20": chunkkv(size=20),
-        "ada-snapkv": ada_snapkv(),
-        "scissorhands": scissorhands(),
-        **variants(),
-        **gates(),
-        "snapkv_with_window": snapkv_with_window(),
-        **r_kv_variants(),
-        "raas": raas(),
-        "longflow": longflow(),
-        "lagkv": lagkv(),
-        "ahakv": ahakv(),
-        **hidden_states(),
-        **vectors(),
-        "crystal-kv-lite": crystal_kv_lite(),
-        "crystal-kv": crystal_kv(),
-        **thought_variants(),
-        "thinkv-annealed": thinkv_annealed(),
-        **subspaces(),
-        **synthetic(),
-        **crystal_baselines(),
-        "caote": caote(),
-        "expected-attention": expected_attention(),
-        "defensivekv": defensivekv(),
-        "layer-defensivekv": layer_defensivekv(),
-        "keydiff-blocks": keydiff_blocks(),
-        "lagkv-blocks": lagkv_blocks(),
-        "caote-blocks": caote_blocks(),
-        "kvzip": kvzip(),
-        "epicache": epicache(),
-        "epicache-shared-budget": epicache(shared=True),
-        **modes(),
-        "static_route": static_route(),
-        "random-twin": random_twin(),
+        "full": _load(loader("policies.full:full")),
+        "random": _load(loader("policies.uniform:random")),
+        "streaming": _load(loader("policies.streaming:streaming")),
+        "h2o": _load(loader("policies.h2o:h2o")),
+        "snapkv": _load(loader("policies.snapkv:snapkv")),
+        "crystal": _load(loader("policies.crystal.policy:crystal")),
+        "tova": _load(loader("policies.tova:tova")),
+        "knorm": _load(loader("policies.knorm:knorm")),
+        "keydiff": _load(loader("policies.keydiff:keydiff")),
+        "pyramidkv": _load(loader("policies.pyramidkv:pyramidkv")),
+        "chunkkv": _load(loader("policies.chunkkv:chunkkv")),
+        "chunkkv-20": _load(loader("policies.chunkkv:chunkkv"), size=20),
+        "ada-snapkv": _load(loader("policies.adakv:ada_snapkv")),
+        "scissorhands": _load(loader("policies.scissorhands:scissorhands")),
+        **_load_family(
+            loader("policies.crystal.policy:variants"),
+            "crystal-uniform crystal-no-rarity crystal-token-level crystal-static-graph crystal-still "
+            "crystal-adaptive-merge crystal-rarity-inverse crystal-rarity-exponential "
+            "crystal-rarity-document crystal-chunk-128 crystal-steepness-2 crystal-d-only "
+            "crystal-impact-only crystal-average crystal-product crystal-coverage crystal-tiers "
+            "crystal-over-budget crystal-blog",
+        ),
+        **_load_family(
+            loader("policies.triattention:gates"),
+            "1d 1d_div 1d_div-1.0 1d_div-1.5 variant_b q_stats schedule-front schedule-back "
+            "schedule-inverted state_ask state_emit",
+        ),
+        "snapkv_with_window": _load(loader("policies.snapkv_with_window:snapkv_with_window")),
+        **_load_family(loader("policies.r_kv:r_kv_variants"), "r-kv snapkv-rkv streamingllm-rkv"),
+        "raas": _load(loader("policies.raas:raas")),
+        "longflow": _load(loader("policies.longflow:longflow")),
+        "lagkv": _load(loader("policies.lagkv:lagkv")),
+        "ahakv": _load(loader("policies.ahakv:ahakv")),
+        **_load_family(loader("policies.epikv:hidden_states"), "epikv hs-variance band-adaptive attn-x-hs"),
+        **_load_family(loader("policies.epikv_vectors:vectors"), "kv-key kv-val lagkv-causal"),
+        "crystal-kv-lite": _load(loader("policies.crystal_kv:crystal_kv_lite")),
+        "crystal-kv": _load(loader("policies.crystal_kv:crystal_kv")),
+        **_load_family(loader("policies.thinkv:thought_variants"), "thinkv segment-hs"),
+        "thinkv-annealed": _load(loader("policies.annealing:thinkv_annealed")),
+        **_load_family(loader("policies.subspace:subspaces"), "subspace full-subspace"),
+        **_load_family(
+            loader("policies.syn_mem:synthetic"),
+            "syn_mem syn_mem-1 syn_mem-2 syn_mem-3 syn_mem-4 syn_mem-attention syn_mem-massless "
+            "syn_mem-attention-massless",
+        ),
+        **_load_family(
+            loader("policies.crystal_baselines:crystal_baselines"),
+            "chunkkv-cumulative pyramidkv-cumulative h2o-window",
+        ),
+        "caote": _load(loader("policies.caote:caote")),
+        "expected-attention": _load(loader("policies.expected_attention:expected_attention")),
+        "defensivekv": _load(loader("policies.defensivekv:defensivekv")),
+        "layer-defensivekv": _load(loader("policies.defensivekv:layer_defensivekv")),
+        "keydiff-blocks": _load(loader("policies.blockwise_policies:keydiff_blocks")),
+        "lagkv-blocks": _load(loader("policies.blockwise_policies:lagkv_blocks")),
+        "caote-blocks": _load(loader("policies.blockwise_policies:caote_blocks")),
+        "kvzip": _load(loader("policies.kvzip:kvzip")),
+        "epicache": _load(loader("policies.epicache:epicache")),
+        "epicache-shared-budget": _load(loader("policies.epicache:epicache"), shared=True),
+        **_load_family(
+            loader("policies.signatures:modes"),
+            "1d-per-layer 1d-per-head 1d-per-head_div ada-1d ada-1d_div pyramid-1d pyramid-1d_div "
+            "1d_div-per-layer 1d_div-per-head 1d_div-scheduled",
+        ),
+        "static_route": _load(loader("policies.static_route:static_route")),
+        "random-twin": _load(loader("policies.uniform:random_twin")),
     }
 )
 
@@ -117,7 +124,11 @@ def get(name: str, settings: Mapping[str, Any] | None = None, /, **overrides: An
     if unknown:
         raise ValueError(f"{unknown[0]} is no component of a policy: override one of {', '.join(COMPONENTS)}")
     policy = replace(find_policy(name), **overrides)
-    return with_settings(policy, settings) if settings else policy
+    if not settings:
+        return policy
+    from policies.settings import with_settings  # which knows all stored formats
+
+    return with_settings(policy, settings)
 
 
 def names() -> tuple[str, ...]:
