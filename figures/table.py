@@ -60,7 +60,9 @@ def summarize(judged: Mapping[str, Any], witness: str = formatting.WITNESS) -> S
     if formatting.memory_basis(judged["contrasts"]) != "slots":  # bytes decide, and slots are printed too
         heads[-2:] = ["bytes", "slots", ""]
         rows = [(*row[:-1], _slot_ratio(entry), row[-1]) for row, entry in zip(rows, judged["contrasts"], strict=True)]
+    notes = formatting.score_notes(judged["contrasts"])
     if any(charges):
+        notes.append("charge: points that a difference of memory may have bought; p asks for a difference beyond them.")
         heads.insert(-1, "charge")
         rows = [(*row[:-1], charge, row[-1]) for row, charge in zip(rows, charges, strict=True)]
     lines = [
@@ -69,7 +71,7 @@ def summarize(judged: Mapping[str, Any], witness: str = formatting.WITNESS) -> S
         formatting.rule_line(judged),
         *filter(None, [full_cache_gate.describe_gate(judged)]),
     ]
-    return Summary(lines, heads, rows, formatting.score_notes(judged["contrasts"]))
+    return Summary(lines, heads, rows, notes)
 
 
 CONTRAST_HEADINGS = ("model", "task", "budget", "against", "n", "pp", "95 % interval", "p", "cache", "")

@@ -83,11 +83,11 @@ def act(args: Options, is_typed: bool) -> int:
         locked = register(args.folder, files.cache_home(), key=args.sign)
     # Imported late: scipy is slow, and --help and the refusals above do not need it.
     from analysis.simulation import confirm_power, expected_looks
-    from analysis.stats.methods import resampling_problems
+    from analysis.stats.methods import describe_sizes
 
     results = locked.content["checks"]
-    sizes = {task: len(resampling_problems(item)) for task, item in locked.content["items"].items()}
-    power = confirm_power.describe_power(locked.content["protocol"]["content"], results, sizes)
+    samples = describe_sizes(locked.content["items"])
+    power = confirm_power.describe_power(locked.content["protocol"]["content"], results, locked.content["items"])
     power += expected_looks.describe_looks(locked.content)
     with phase("asking a witness to stamp the lock"):
         witness_line = registered.stamp_lock(Registration(args.folder))
@@ -95,7 +95,7 @@ def act(args: Options, is_typed: bool) -> int:
         f"locked {args.folder} as {locked.digest}",
         *([witness_line] if witness_line else []),
         f"{len(locked.content['grid'])} cells; {results['tests']} tests at {results['corrected_alpha']} each",
-        *(format_type_one(count, check) for count, check in results["problems"].items()),
+        *(f"{samples[size]}: {format_type_one(check)}" for size, check in results["problems"].items()),
         *format_scored(results),
         *power,
         *format_errors(results),
@@ -159,8 +159,8 @@ def format_scored(checks: dict[str, Any]) -> list[str]:
     return [f"errors and power are of right and wrong answers; those of {', '.join(tasks)} have scores"] * bool(tasks)
 
 
-def format_type_one(problems: str, check: dict[str, Any]) -> str:
-    return f"{problems} problems: type-I error {check['type_one_over_nominal']} x nominal"
+def format_type_one(check: dict[str, Any]) -> str:
+    return f"type-I error {check['type_one_over_nominal']} x nominal"
 
 
 def register(

@@ -138,7 +138,6 @@ def act(args: Options, is_typed: bool) -> int:
     # Imported late: torch and scipy are slow, and --help and the refusals above do not need them.
     with phase("loading torch"):
         from analysis.simulation import confirm_power
-        from analysis.stats.methods import resampling_problems
         from policies.structure import structure
         from protocol.preflight import rehearsal
 
@@ -168,11 +167,10 @@ def act(args: Options, is_typed: bool) -> int:
     lanes = [body["cell"] | {"problem": body["problem"], "grade": body["grade"]} for body in confirm_bodies]
     discordance = confirm_power.discordance_of_lanes(lanes, content["decision"])
     measured = [round(discordance, 3)] if discordance else []
-    sizes = {name: len(resampling_problems(item)) for name, item in items.items()}
     values = summarize(rehearsed) | {
         "gate": development_results.gate_warnings(protocol, confirm_bodies),
         "opened": register.format_opened(fresh_lock),
-        "power": confirm_power.describe_power(content, rehearsed.detectable, sizes, measured),
+        "power": confirm_power.describe_power(content, rehearsed.detectable, items, measured),
         "charge": neighbours.describe_charge(content),
         "never_evicted": eviction_counts.eviction_warnings(eviction_counts.count_arms(confirm_bodies, content), unlike),
     }

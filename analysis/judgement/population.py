@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from analysis.rules.judged_numbers import format_points
-from analysis.stats.methods import resampling_problems
+from analysis.stats.methods import format_clusters, resampling_problems
 
 
 def describe_population(lock: Mapping[str, Any]) -> str:
@@ -27,7 +27,7 @@ def describe_sample(rows: Sequence[Mapping[str, Any]]) -> str:
     problems, clusters, effective = min(sizes, key=lambda size: next(filter(None, size[::-1]), 0))
     text = f"n {'=' if len(sizes) == 1 else chr(0x2265)} {problems} problems"
     if clusters is not None:
-        text += f" in {clusters} clusters" + (f" that weigh as {effective} of one size" if effective else "")
+        text += f" in {format_clusters(clusters, effective or clusters)}"
     return text
 
 

@@ -5,6 +5,7 @@ from operator import itemgetter
 from typing import Any
 
 from analysis.rules.verdicts import REFUTED
+from analysis.stats.methods import format_clusters
 
 SCREENED = "SCREENED"  # the verdict of a study with a contrast below 200 problems
 REUSED = "RE-USED"  # the verdict of a study that decides on held-out problems that were opened before
@@ -117,10 +118,7 @@ def _contrast_size(contrast: Mapping[str, Any]) -> tuple[int, str]:
         return contrast["n"], f"n = {contrast['n']}"
     clusters = contrast["clusters"]
     effective = contrast.get("effective_clusters", clusters)
-    return (
-        effective,
-        f"clusters = {clusters}" if effective == clusters else f"clusters = {clusters}, as {effective} of one size",
-    )
+    return effective, f"n = {format_clusters(clusters, effective)}"
 
 
 def format_single_model(judged: Mapping[str, Any]) -> str:

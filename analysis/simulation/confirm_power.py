@@ -16,6 +16,7 @@ from analysis.rules.verdicts import CONFIRMED
 from analysis.simulation import power_text
 from analysis.simulation.error_rates import simulate_verdicts
 from analysis.simulation.simulated_studies import StudyPlan, planned_contrasts
+from analysis.stats.methods import describe_sizes, resampling_problems
 from protocol.formats.vocabulary import CURRENT_JUDGING
 
 DISCORDANCES = (0.05, 0.1, 0.2)  # shares of problems on which the arms differ
@@ -58,17 +59,22 @@ def problems_needed(plan: StudyPlan, discordance: float) -> int:
 
 
 def describe_power(
-    content: Mapping[str, Any], checks: Mapping[str, Any], sizes: Mapping[str, int], discordances: Iterable[float] = ()
+    content: Mapping[str, Any],
+    checks: Mapping[str, Any],
+    items: Mapping[str, Mapping[str, Any]],
+    discordances: Iterable[float] = (),
 ) -> list[str]:
-    """Describe what a study can detect: differences a contrast, then `describe_confirmation`, whose arguments these
-    are. Of agreement with the full cache, which is no share of right answers, the difference alone.
+    """Describe what a study can detect: differences a contrast, then `describe_confirmation`, which says what
+    `content` and `discordances` are. Of agreement with the full cache, which is no share of right answers, the
+    difference alone.
 
-    checks: of a lock, or those that it would have.
+    checks, items: of a lock, or those that it would have.
     """
-    method = content["decision"]["method"]
+    method, samples = content["decision"]["method"], describe_sizes(items)
     if "outcome" in content:
-        return power_text.describe_power_of_agreement(checks, method)
-    return power_text.describe_power(checks, method) + describe_confirmation(content, sizes, discordances)
+        return power_text.describe_power_of_agreement(checks, method, samples)
+    sizes = {task: len(resampling_problems(item)) for task, item in items.items()}
+    return power_text.describe_power(checks, method, samples) + describe_confirmation(content, sizes, discordances)
 
 
 def describe_confirmation(
@@ -93,7 +99,7 @@ def describe_confirmation(
         lines.append(
             f"P(CONFIRMED) if {truth} and arms disagree on {100 * discordance:.3g} % of problems{measured}: "
             f"{100 * confirm_chance(plan, discordance, rng):.0f} %; 80 % needs about "
-            f"{problems_needed(plan, discordance):,} problems a task"
+            f"{problems_needed(plan, discordance):,} independent problems a task"
         )
     return lines
 

@@ -13,10 +13,10 @@ TARGET_EFFECT = 0.1  # points that an evaluation of eviction should detect (our 
 BETTING_SURPLUS = 0.6  # by which a grid of stakes needs more than the best stake, in standard errors
 
 
-def describe_power(checks: Mapping[str, Any], method: str) -> list[str]:
+def describe_power(checks: Mapping[str, Any], method: str, samples: Mapping[str, str]) -> list[str]:
     """Return a line for each number of problems, and a warning where power is low. checks: of a lock, with
     `tests`, `corrected_alpha` and, by number of `problems`, `minimal_detectable_effect` by the share of
-    problems on which two arms differ.
+    problems on which two arms differ. samples: as `stats.methods.describe_sizes`.
     """
     level = float(checks["corrected_alpha"])
     lines = []
@@ -26,7 +26,7 @@ def describe_power(checks: Mapping[str, Any], method: str) -> list[str]:
             f"{_format_effect(effect)} where arms disagree on {_format_percent(share)} of problems"
             for share, effect in effects.items()
         ]
-        lines.append(_begin_line(checks, problems, method) + "; ".join(clauses))
+        lines.append(_begin_line(checks, samples[problems], method) + "; ".join(clauses))
         if all(effect != "none" and float(effect) <= COARSE_EFFECT for effect in effects.values()):
             continue
         sizes_clause = ", ".join(
@@ -34,19 +34,19 @@ def describe_power(checks: Mapping[str, Any], method: str) -> list[str]:
             for share in effects
         )
         lines.append(
-            f"WARNING: {problems} problems are few: differences above {100 * COARSE_EFFECT:.0f} points can stay "
+            f"WARNING: {samples[problems]} are few: differences above {100 * COARSE_EFFECT:.0f} points can stay "
             f"undetected; {100 * TARGET_EFFECT:.0f} points need about {sizes_clause}"
         )
     return lines
 
 
-def describe_power_of_agreement(checks: Mapping[str, Any], method: str) -> list[str]:
+def describe_power_of_agreement(checks: Mapping[str, Any], method: str, samples: Mapping[str, str]) -> list[str]:
     """Return a line for each number of problems, in standard deviations of the problems' differences, which nobody
-    knows before the study; by normal approximation. checks: as in `describe_power`.
+    knows before the study; by normal approximation. checks, samples: as in `describe_power`.
     """
     quantiles = level_quantile(method, float(checks["corrected_alpha"]) / 2) + float(stats.norm.ppf(POWER))
     return [
-        f"{_begin_line(checks, problems, method)}a mean difference in agreement of "
+        f"{_begin_line(checks, samples[problems], method)}a mean difference in agreement of "
         f"{quantiles / math.sqrt(int(problems)):.2f} standard deviations of the problems' differences"
         for problems in checks["problems"]
     ]
@@ -59,10 +59,10 @@ def level_quantile(method: str, level: float) -> float:
     return float(stats.norm.isf(level))
 
 
-def _begin_line(checks: Mapping[str, Any], problems: str, method: str) -> str:
+def _begin_line(checks: Mapping[str, Any], sample: str, method: str) -> str:
     correction = f", corrected for {checks['tests']} contrasts" if checks["tests"] > 1 else ""
     return (
-        f"detectable with 80 % power per contrast, by {problems} problems and {method} at level "
+        f"detectable with 80 % power per contrast, by {sample} and {method} at level "
         f"{float(checks['corrected_alpha']):g}{correction}: "
     )
 

@@ -122,9 +122,24 @@ def effective_clusters(clusters: Iterable[str]) -> int:
     return sum(sizes) ** 2 // max(1, sum(size * size for size in sizes))
 
 
+def format_clusters(clusters: int, effective: int) -> str:
+    """Format a number of clusters, with their effective number where sizes differ."""
+    return f"{clusters} clusters" + (f" (effective number {effective})" if effective < clusters else "")
+
+
 def describe_clusters(item: Mapping[str, Any]) -> str:
     """Describe how many clusters the held-out problems of a task form."""
     clusters = len({item["clusters"].get(problem, problem) for problem in item["confirm"]})
-    weight = len(resampling_problems(item))
-    caveat = f", whose sizes differ so that they weigh as {weight} of one size" if weight < clusters else ""
-    return f"{clusters} clusters{caveat}"
+    return format_clusters(clusters, len(resampling_problems(item)))
+
+
+def describe_sizes(items: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
+    """Describe the held-out problems of all tasks that have the same number of units, by that number: problems, or
+    effective clusters of a task whose clusters hold several problems. items: of a lock.
+    """
+    texts: dict[str, list[str]] = {}
+    for item in items.values():
+        problems, units = len(item["confirm"]), len(resampling_problems(item))
+        text = f"{problems} problems" + (f" in {describe_clusters(item)}" if units < problems else "")
+        texts.setdefault(str(units), []).append(text)
+    return {units: " or ".join(dict.fromkeys(same)) for units, same in texts.items()}

@@ -109,7 +109,7 @@ def summarize_packages(content: Mapping[str, Any]) -> str:
     if not differing:
         return "all are those installed here"
     by_package = ", ".join(f"{number} of {name}" for name, number in sorted(differing.items()))
-    return f"{differing.total()} are not those installed here ({by_package})"
+    return f"{differing.total()} are not those installed here ({by_package}): expected once the project has moved on"
 
 
 def compare_data(content: Mapping[str, Any], folder: Path) -> list[str]:

@@ -46,7 +46,7 @@ def test_the_judgement_of_a_new_study_names_the_population_of_its_lock(tmp_path)
         ([(200,), (200,)], "n = 200 problems"),
         ([(200,), (180,)], "n ≥ 180 problems"),
         ([(200, 14)], "n = 200 problems in 14 clusters"),
-        ([(200, 14, 12)], "n = 200 problems in 14 clusters that weigh as 12 of one size"),
+        ([(200, 14, 12)], "n = 200 problems in 14 clusters (effective number 12)"),
         ([(150,), (900, 40)], "n ≥ 900 problems in 40 clusters"),  # 40 units are fewer than 150
     ],
 )

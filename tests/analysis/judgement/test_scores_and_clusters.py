@@ -246,7 +246,7 @@ def test_a_study_with_a_cluster_a_problem_is_one_without(tmp_path, method):
     apart = judged(tmp_path / "apart", answers, clusters=str, seeds=(0, 1), method=method)
     (row,) = apart["contrasts"]
     assert row.pop("clusters") == 40
-    assert apart["does_not_prove"] == [said.replace("n = 40;", "clusters = 40;") for said in plain["does_not_prove"]]
+    assert apart["does_not_prove"] == [said.replace("n = 40;", "n = 40 clusters;") for said in plain["does_not_prove"]]
     assert apart | {"does_not_prove": []} == plain | {"does_not_prove": []}
 
 
@@ -255,7 +255,7 @@ def test_what_is_confirmed_counts_clusters(tmp_path, clusters, word):
     won = lambda lane: {"grade": "correct"} if lane[3] == "crystal" and number(lane) % 3 else {}  # noqa: E731
     found = judged(tmp_path, won, 400, lambda i: str(i % clusters))
     assert found["verdict"] == word
-    assert any("clusters = 199" in said for said in found["does_not_prove"]) == (word == "SCREENED")
+    assert any("n = 199 clusters" in said for said in found["does_not_prove"]) == (word == "SCREENED")
 
 
 def test_a_giant_cluster_confirms_nothing_however_many_small_ones_stand_beside_it(tmp_path):
@@ -265,7 +265,7 @@ def test_a_giant_cluster_confirms_nothing_however_many_small_ones_stand_beside_i
     (row,) = found["contrasts"]
     assert (row["clusters"], row["effective_clusters"]) == (201, 3)
     assert (found["verdict"], found["label"]) == ("SCREENED", "screening-grade")
-    assert any("clusters = 201, as 3 of one size" in said for said in found["does_not_prove"])
+    assert any("n = 201 clusters (effective number 3)" in said for said in found["does_not_prove"])
 
 
 def test_one_cluster_gives_no_estimate(tmp_path):

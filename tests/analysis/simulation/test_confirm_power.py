@@ -72,10 +72,12 @@ def test_the_power_of_a_study_of_agreement_is_in_standard_deviations_and_suppose
     """16 problems at the two-sided level 0.05: (1.960 + 0.842) / 4; by betting sqrt(2 ln 40) + 0.6 for 1.960."""
     content = {"outcome": {"kind": "agreement"}, "decision": {"method": "t"}}
     checks = {"tests": 1, "corrected_alpha": "0.05", "problems": {"16": {"minimal_detectable_effect": {"0.2": "none"}}}}
-    (line,) = confirm_power.describe_power(content, checks, {"programs": 16})
+    (line,) = confirm_power.describe_power(content, checks, {"programs": {"confirm": [f"p/{i}" for i in range(16)]}})
     assert line == (
         "detectable with 80 % power per contrast, by 16 problems and t at level 0.05: "
         "a mean difference in agreement of 0.70 standard deviations of the problems' differences"
     )
-    (line,) = confirm_power.describe_power(content | {"decision": {"method": "betting"}}, checks, {"programs": 16})
+    (line,) = confirm_power.describe_power(
+        content | {"decision": {"method": "betting"}}, checks, {"programs": {"confirm": [f"p/{i}" for i in range(16)]}}
+    )
     assert " of 1.04 standard deviations" in line

@@ -94,7 +94,7 @@ def test_uneven_clusters_are_tried_as_so_many_of_one_size_as_weigh_alike():
     assert resampling_problems(item) == ["a", "g"]
     lock = {"items": {"mine": item}, "checks": {"tests": 1}, "protocol": {"content": {"decision": {"method": "t"}}}}
     said = " ".join(lock_sentences.analysis(lock))
-    assert "mine come in 5 clusters, whose sizes differ so that they weigh as 2 of one size" in said
+    assert "mine come in 5 clusters (effective number 2): whole clusters" in said
 
 
 @pytest.mark.parametrize("sizes", [(70, 70, 70, 70), (1000, *[1] * 200)])

@@ -336,4 +336,6 @@ def test_a_reader_is_told_how_many_locked_sources_are_not_those_installed_here(r
     assert drift.summarize_packages(content) == "all are those installed here"
     edited = {"policies/h2o.py": "0" * 64, "analysis/gone.py": "1" * 64, "policies/gone.py": "2" * 64}
     said = drift.summarize_packages({**content, "sources": {**content["sources"], **edited}})
-    assert said == "3 are not those installed here (1 of analysis, 2 of policies)"
+    assert (
+        said == "3 are not those installed here (1 of analysis, 2 of policies): expected once the project has moved on"
+    )
