@@ -14,6 +14,7 @@ WIDE_TABLES = {
     "benchmarks/RESULTS.md",
     "docs/comparison.md",
     "docs/decisions/68-false-verdicts.md",
+    "docs/decisions/74-newcomers.md",
     "docs/findings.md",
     "docs/gates.md",
     "docs/protocol.md",

@@ -92,7 +92,6 @@ def test_words_stand_in_columns_that_fit():
 
 # What readers who came new to the project could not parse, and what is said instead.
 REPLACED = {
-    "of one size decides": "n = 14 clusters (effective number 12) decides",
     "was to be significantly": "it was required that crystal is significantly better; observed: ",
     "made-up stud": "simulated studies",
     "is no TOML": "invalid TOML",
