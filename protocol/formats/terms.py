@@ -132,6 +132,9 @@ GROUPS: Mapping[str, Mapping[str, str]] = MappingProxyType(
                 "What is compared is agreement: the share of positions of the full cache's text at which an arm that "
                 "is fed it would have said the same token. More right answers are not shown."
             ),
+            "OUTPUTS OF OTHERS": (
+                "Another harness decoded and graded: this project made and replayed no output and measured no memory."
+            ),
             "for MODEL alone": "One model ran: nothing is said of any other.",
             "n < 200": ("Some contrast has fewer than 200 problems; effects found there often shrink or flip."),
             "n ≥ 200": "Every contrast has at least 200 problems.",
