@@ -1,4 +1,4 @@
-"""Have outside witnesses vouch for a registration, and check what they said.
+"""Have outside witnesses time-stamp a registration, and check their proofs.
 
     kv-prereg anchor registrations/quickstart                       what the proofs there show
     kv-prereg anchor registrations/quickstart lock --witness ots    OpenTimestamps (Bitcoin)
@@ -7,13 +7,14 @@
     kv-prereg anchor registrations/quickstart --witness git --remote URL
     kv-prereg anchor registrations/quickstart --witness sigstore    prints what to run: signing wants your login
 
-Each witness stamps the documents named (lock, claim, seal, verdict; without a name all that exist) that it
-has not stamped yet; the proofs are kept in anchors/. Then every proof is checked. It holds only by what you
-name as trusted: certificates (--ca), a git remote (--remote), logs of sigstore (--sigstore-root, or those of the
-installed library); headers of Bitcoin blocks (--headers, or anchors/headers/<height>.hex) are checked by their work.
+Each witness stamps the documents named (lock, claim, seal, verdict; without a name all that exist) that it has not
+stamped yet; the proofs are kept in anchors/. Then every proof is checked. A proof is checked against what you name
+as trusted: certificates (--ca), a git remote (--remote), the logs of sigstore (--sigstore-root, or those that the
+installed library trusts); headers of Bitcoin blocks (--headers, or anchors/headers/<height>.hex) are checked by
+their proof of work.
 
 Exit status: 0 no proof fails; 2 bad input, or a witness cannot be reached; 3 a proof does not
-verify; 5 with --require-anchor, a document has no proof that holds.
+verify; 5 with --require-anchor, a document has no valid proof.
 """
 
 import argparse
@@ -94,7 +95,7 @@ def _make_parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--witness", action="append", default=[], choices=["ots", "rfc3161", "git", "sigstore"], help="who is to stamp"
     )
-    parser.add_argument("--calendar", action="append", metavar="URL", help="ask this one; may be repeated")
+    parser.add_argument("--calendar", action="append", metavar="URL", help="the witness to ask; may be repeated")
     parser.add_argument("--tsa", metavar="URL", help="the time-stamping authority to ask")
     parser.add_argument("--upgrade", action="store_true", help="fetch the blocks of pending ots proofs")
     command.add_trust(parser)

@@ -1,15 +1,16 @@
 """Audit the registrations that changed files belong to: for pre-commit, and for pull requests.
 
     kv-prereg audit-changed registrations/mine/lock.json      files, as pre-commit names them
-    kv-prereg audit-changed --since origin/main               what HEAD changed since it left that
-    kv-prereg audit-changed --since main --summary FILE       Markdown besides, for people
+    kv-prereg audit-changed --since origin/main               what HEAD changed since it branched off
+    kv-prereg audit-changed --since main --summary FILE       the result also as Markdown
 
-Each registration is audited as kv-prereg audit does, from its files alone. A study that is under way
-passes, and is named. What fails is evidence that does not hold, a registration that is a link, and, with
---since, a locked registration that is not there any more, or whose ledger lost lines when it was moved. One
-of which something cannot be told here does not pass: merge it when a machine that has what is missing can tell.
+Each registration is audited as kv-prereg audit does, from its files alone. A study that is still running passes
+and is named. A registration fails if its evidence fails the audit or its folder is a link. With --since, it
+also fails if it was locked and is gone, or if its ledger lost lines in a move. A registration with a check that
+cannot be made here does not pass: audit it on a machine that can make the check, then merge it.
 
-Exit status: 0 no registration failed; 2 bad input; 3 one failed, or is gone; 7 of one something could not be told.
+Exit status: 0 no registration failed; 2 bad input; 3 a registration failed or is gone; 7 a check of a registration
+could not be made here.
 """
 
 import sys
@@ -30,7 +31,7 @@ from protocol.recompute.changed_registrations import ChangedRegistrations
 STATUS_NAMES = {0: "held", FAILED: "failed", UNFINISHED: "unfinished", UNDETERMINED: "could not be told"}
 
 
-GONE_ADVICE = "or moved without all of its ledger: a study ends judged or withdrawn"
+GONE_ADVICE = "or was moved without all of its ledger; restore it, and end a study with a verdict or kv-prereg withdraw"
 
 
 class AuditedFolder(NamedTuple):
@@ -45,7 +46,7 @@ class AuditedFolder(NamedTuple):
 def main(argv: list[str] | None = None) -> int:
     parser = command.make_parser("audit-changed", __doc__)
     parser.add_argument("names", type=Path, nargs="*", metavar="FILE", help="a changed file")
-    parser.add_argument("--since", metavar="COMMIT", help="what HEAD changed since it left this commit")
+    parser.add_argument("--since", metavar="COMMIT", help="audit what HEAD changed since it branched off this commit")
     parser.add_argument("--summary", type=Path, metavar="FILE", help="append the result as Markdown")
     args = parser.parse_args(argv)
     return command.execute(args.json, lambda: act(args.names, args.since, args.summary, args.json))
@@ -53,9 +54,9 @@ def main(argv: list[str] | None = None) -> int:
 
 def act(names: list[Path], since: str | None, summary: Path | None, as_json: bool) -> int:
     if since is not None and names:
-        raise BadInput("FILE and --since: name the files, or the commit, not both")
+        raise BadInput("FILE and --since: give either the files or the commit")
     if missing := [name for name in names if not name.exists()]:
-        raise BadInput(f"{missing[0]}: no such file; --since COMMIT knows those that were deleted")
+        raise BadInput(f"{missing[0]}: no such file; to audit deleted files, give --since COMMIT")
     changes = (
         changed_registrations.find_registrations(names) if since is None else changed_registrations.changed_since(since)
     )

@@ -7,13 +7,13 @@
     kv-prereg calibrate chain-llama routes --task chain
     kv-prereg calibrate path:weights text --text corpus.txt
 
-text and traces are of its queries, traces along its own answers; thoughts are thresholds of how sparse the
-attention of its answers is; bases are the directions in which its values vary most, of each layer and head;
-routes say which heads keep what their scores rank first, and not slots at even distances.
-With --task, the prompt of a problem and the answer that the model itself gives with its full cache; with
---text, a plain text, which has no answers. --split calibration are the problems that a task sets aside for
-this, dev those for development. Problems held out for confirmation are never read. A file of statistics is
-written once.
+text and traces are statistics of the queries; traces takes them along the model's own answers. thoughts are
+thresholds for the sparsity of attention in the answers. bases are, for each layer and head, the directions
+in which the values vary most. routes say which heads keep their top-scored slots; the others keep evenly
+spaced slots. With --task, the model reads the prompt of a problem and its own answer with the full cache;
+with --text, it reads a plain text, which has no answers. --split calibration uses the problems that a task
+sets aside for calibration; dev uses the development problems. Problems held out for confirmation are never
+read. A file of statistics is written once.
 
 Exit status: 0 done; 2 bad input; 3 drifted.
 """
@@ -50,7 +50,9 @@ class Options(argparse.Namespace):
 def main(argv: list[str] | None = None) -> int:
     parser = command.make_parser("calibrate", __doc__)
     parser.add_argument("model", help="a source, e.g. chain-llama")
-    parser.add_argument("name", choices=calibration_paths.NAMES, help="the name that policies ask for")
+    parser.add_argument(
+        "name", choices=calibration_paths.NAMES, help="the statistics to measure, by the name that policies use"
+    )
     source = parser.add_mutually_exclusive_group(required=True)
     source.add_argument("--task", help="measure on problems of this task and the model's own answers")
     source.add_argument("--text", type=Path, help="measure on this file")
@@ -64,9 +66,9 @@ def main(argv: list[str] | None = None) -> int:
 
 def act(args: Options) -> int:
     if args.tokens < 1 or args.max_new_tokens < 1:
-        raise BadInput("tokens and max-new-tokens: give at least 1")
+        raise BadInput("--tokens and --max-new-tokens: give at least 1")
     if args.text and args.name in calibration_paths.MEASURED_ON_ANSWERS:
-        raise BadInput(f"text: {args.name} are measured on answers of the model; give --task in its place")
+        raise BadInput(f"--text: {args.name} are measured on answers of the model; give --task instead")
     ids = select_problems(args.task, args.split) if args.task else []
     data = read_corpus(args.text) if args.text else b""
     path = calibration_paths.statistics_paths(args.model, files.cache_home())[args.name]
@@ -109,7 +111,7 @@ def select_problems(task: str, split: str) -> Sequence[str]:
         raise BadInput(f"split {split!r}: statistics come from calibration or dev problems; write one of them")
     list_ids = getattr(definition, "calibration_ids", None)
     if list_ids is None:
-        raise BadInput(f"task {task!r}: sets no calibration problems aside; write --split dev")
+        raise BadInput(f"task {task!r}: has no calibration problems; write --split dev")
     ids: Sequence[str] = list_ids()
     return ids
 

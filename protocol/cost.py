@@ -1,14 +1,15 @@
-"""Measure time and memory of every registered arm, as [cost] has them: before the claim, apart from accuracy.
+"""Measure time and memory of every arm, as [cost] registers them: before the claim, separately from accuracy.
 
     kv-prereg cost registrations/001-mine
 
-The locked sources run. One arm at a time decodes made-up prompts of a fixed length, warm, repeated, in an
-order drawn by the registered seed; each repetition is one line of cost/<machine>.jsonl. Interrupted, it
-continues; finished, it prints the same table again. On another machine it is another measurement, in another
-file, and the two are never mixed. No verdict depends on it: docs/machines.md.
+The locked sources run. The arms decode synthetic prompts of a fixed length, one arm at a time, after a
+warm-up, repeatedly and in an order drawn by the registered seed; each repetition is one line of
+cost/<machine>.jsonl. An interrupted run continues; a finished one prints its table again. Each machine
+has its own file; measurements of two machines are never mixed. No verdict depends on it:
+docs/machines.md.
 
-Exit status: 0 done; 2 bad input, such as a study without [cost]; 3 drifted; 4 claimed or closed already and
-nothing was measured, or another process is running it.
+Exit status: 0 done; 2 bad input, such as a study without [cost]; 3 drifted; 4 already claimed or closed
+without a measurement, or another process is running it.
 """
 
 import sys

@@ -1,4 +1,4 @@
-"""Write a registration as others read it: a registration text, an attestation of its verdict, a data set.
+"""Export a registration to other formats: a registration text, an attestation of its verdict, a data set.
 
     kv-prereg export registrations/quickstart --format osf            the OSF's headings, Markdown
     kv-prereg export registrations/quickstart --format aspredicted    AsPredicted's nine questions
@@ -8,10 +8,9 @@
     kv-prereg export registrations/quickstart --format prml           its lock, as a PRML 0.1 manifest
     kv-prereg export registrations/quickstart --format every-eval-ever    its arms, a line of JSON for each model
 
-Reads the files of a locked registration alone, and verifies no more than that they belong together, and that a
-verdict is what the records say: the rest is for kv-prereg audit. An attestation and a data set need a verdict.
-With --to FILE the text is written there, once; croissant.json belongs beside lock.json, since its paths begin
-there.
+Reads only the files of a locked registration. Checks that they belong together and that the verdict follows
+from the records; kv-prereg audit checks the rest. An attestation and a data set need a verdict. With --to FILE
+the text is written to FILE, once. Put croissant.json next to lock.json: its paths are relative to that folder.
 
 Exit status: 0 exported; 2 not a registration, not locked, no verdict, or FILE exists; 3 the files contradict
 each other.
@@ -60,7 +59,7 @@ def export_study(study: Registration, format_name: str) -> str:
     """
     locked = study.lock
     if [entry.body for entry in study.entries[:1]] != [{"lock": locked.digest}]:
-        raise Tampered(f"{lock.NAME}: is not the lock that {ledger.NAME} begins with; restore the one that is")
+        raise Tampered(f"{lock.NAME}: is not the lock that {ledger.NAME} begins with; restore that lock")
     try:
         text = FORMATS[format_name](study)
         if format_name in TELLING_FORMATS:
@@ -86,7 +85,7 @@ def main(argv: list[str] | None = None) -> int:
     parser = command.make_parser("export", __doc__)
     command.add_folder(parser)
     parser.add_argument("--format", required=True, choices=FORMATS, help="what to write")
-    parser.add_argument("--to", type=Path, metavar="FILE", help="write it there instead of printing it")
+    parser.add_argument("--to", type=Path, metavar="FILE", help="write the text to this file instead of printing it")
     args = parser.parse_args(argv)
 
     def act() -> int:

@@ -47,7 +47,7 @@ def read_folder(text: str) -> Path:
 
 def add_identity(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--identity", type=Path, metavar="FILE", help="the private key (age, ssh) of encrypted problems"
+        "--identity", type=Path, metavar="FILE", help="the private key (age, ssh) that decrypts the problems"
     )
 
 
@@ -56,11 +56,13 @@ def add_trust(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--ca", type=Path, metavar="FILE", help="PEM certificates of authorities to trust")
     parser.add_argument("--headers", type=Path, metavar="FOLDER", help="more headers of Bitcoin blocks")
     parser.add_argument("--remote", metavar="URL", help="the git remote to trust")
-    parser.add_argument("--branch", default=BRANCH, help="its branch (default: %(default)s)")
+    parser.add_argument("--branch", default=BRANCH, help="the branch of --remote (default: %(default)s)")
     parser.add_argument(
         "--sigstore-root", type=Path, metavar="FILE", help="a trusted_root.json (default: the library's)"
     )
-    parser.add_argument("--require-anchor", action="store_true", help="status 5 unless a proof holds for each document")
+    parser.add_argument(
+        "--require-anchor", action="store_true", help="exit with status 5 unless each document has a valid proof"
+    )
 
 
 def trusted_witnesses(args: Trust) -> list[Witness]:

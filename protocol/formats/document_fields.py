@@ -12,9 +12,9 @@ _DRAWN = Table(
     {
         "source": Field(Text(), "What brought the value."),
         "value": Field(Text(), "The value, in hex."),
-        "key": Field(DIGEST, "HMAC-SHA256 of it, keyed with the lock's digest."),
-        "signature": Field(Text(), "The auditor's, of a nonce.", if_absent="no nonce"),
-        "height": Field(Integer(), "Of the block whose hash it is.", if_absent="no block"),
+        "key": Field(DIGEST, "HMAC-SHA256 of the value, keyed with the lock's digest."),
+        "signature": Field(Text(), "The auditor's signature of a nonce.", if_absent="no nonce"),
+        "height": Field(Integer(), "Height of the block whose hash is the value.", if_absent="no block"),
     }
 )
 _SHARD = Table(
@@ -25,7 +25,10 @@ _SHARD = Table(
     }
 )
 _TRAJECTORIES = Table(
-    {"count": Field(Integer(), "Files."), "digest": Field(DIGEST, "Of the canonical object of SHA-256 by file name.")}
+    {
+        "count": Field(Integer(), "Files."),
+        "digest": Field(DIGEST, "SHA-256 of the canonical object that maps file names to their SHA-256."),
+    }
 )
 
 SELECTION = declare_document(
@@ -37,21 +40,23 @@ SELECTION = declare_document(
             Table({"winner": Field(Text(), "The candidate.")}, allow_extra=True),
             "What the committed rule of selection prints.",
         ),
-        "ledger": Field(HEAD, "The ledger before the selection."),
+        "ledger": Field(HEAD, "The ledger's head before the selection."),
     },
 )
 CLAIM = declare_document(
     "claim",
     {
         "lock": _LOCK,
-        "ledger": Field(HEAD, "The ledger before the claim."),
+        "ledger": Field(HEAD, "The ledger's head before the claim."),
         "selection": _SELECTION,
         "randomness": Field(_DRAWN, "The late value.", if_absent="seeds and problems as registered"),
         citations.CITES: Field(
             MapOf(DIGEST, min_length=1, expected="seals by lock"), "Seals of cited studies, by lock.", if_absent="none"
         ),
         citations.CITED_BY: Field(
-            ListOf(DIGEST, 1), "Locks of the studies beside it that cite this one, and so came first.", if_absent="none"
+            ListOf(DIGEST, 1),
+            "Locks of studies in the same parent folder that cite this lock, so this lock is older.",
+            if_absent="none",
         ),
         "witness": Field(
             MapOf(DIGEST, min_length=1, expected="the proofs of the lock"),
@@ -65,7 +70,7 @@ SEAL = declare_document(
     {
         "lock": _LOCK,
         "claim": Field(DIGEST, "The claim."),
-        "ledger": Field(HEAD, "The ledger before the seal."),
+        "ledger": Field(HEAD, "The ledger's head before the seal."),
         "expected": Field(Integer(), "Registered lanes."),
         "found": Field(
             Table({state: Field(Integer(), "Records in this state.") for state in STATES}),
@@ -84,6 +89,6 @@ VERDICT = Table(
         ),
         "lock": _LOCK,
         "seal": Field(DIGEST, "The seal."),
-        "ledger": Field(HEAD, "The ledger before the verdict."),
+        "ledger": Field(HEAD, "The ledger's head before the verdict."),
     }
 )

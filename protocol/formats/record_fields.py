@@ -41,15 +41,17 @@ _CELL = Table(
 _CACHE = Table(
     {
         "mean": Field(_DECIMAL, "Slots per KV head and layer, mean over the forwards."),
-        "peak": Field(_DECIMAL, "The most of them after any forward."),
-        "prefill_end": Field(_DECIMAL, "Those at the end of the prefill."),
+        "peak": Field(_DECIMAL, "The most slots after any forward."),
+        "prefill_end": Field(_DECIMAL, "The slots at the end of the prefill."),
         "mean_bytes": Field(Integer(), "Bytes of keys and values in all layers, mean over the forwards."),
-        "peak_bytes": Field(Integer(), "The most of them after any forward."),
-        "state_bytes": Field(Integer(), "Bytes that the policy carries beside them, at their most."),
+        "peak_bytes": Field(Integer(), "The most slots after any forward."),
+        "state_bytes": Field(Integer(), "The most bytes of the policy's own state at any moment."),
         "reads": Field(
             _DECIMAL,
-            "Slots per KV head and layer that some query read, mean over new tokens that were fed; one for a page's "
-            "bounds.",
+            (
+                "Slots per KV head and layer that some query read, mean over the new tokens; the bounds of a page "
+                "count as one slot."
+            ),
             if_absent="each new token read all slots that were held",
         ),
         "window_bytes": Field(
@@ -60,7 +62,7 @@ _CACHE = Table(
         "events": Field(_EVENTS, "Each compression: the step, the slots before it and after."),
         "granted": Field(
             ListOf(Integer(1)),
-            "The budget that each of them was granted, per KV head and layer.",
+            "The budget that each compression was granted, per KV head and layer.",
             if_absent="some records of version 1",
         ),
     }
@@ -68,20 +70,25 @@ _CACHE = Table(
 _BATCH = Table(
     {
         "problems": Field(
-            ListOf(Text(), 1, expected="a list of at least one problem"), "What decoded together, in order."
+            ListOf(Text(), 1, expected="a list of at least one problem"),
+            "The lanes that were decoded in one batch, in order.",
         ),
-        "lanes": Field(Integer(1), "Lanes that had a place at once."),
+        "lanes": Field(Integer(1), "The most lanes in the batch at once."),
         "joined": Field(Integer(), "Forwards of the batch before the lane's first.", if_absent="not ok"),
     }
 )
 _DIVERGENCE = Table(
     {
         "agrees": Field(
-            Text("[01]+", "a digit for each position, 0 or 1"),
-            "1 where the lane would have said the token of the full cache, whose text it was fed, with the same noise; "
-            "the last one is of the stop token, if there is one.",
+            Text("[01]+", "one digit for each position, 0 or 1"),
+            (
+                "The lane is fed the text of the full cache: 1 where it would have sampled the same token with the "
+                "same noise. The last position is the stop token, if there is one."
+            ),
         ),
-        "nats": Field(ListOf(Integer(), 1), "KL(full cache || lane) there, at temperature 1, in millionths of a nat."),
+        "nats": Field(
+            ListOf(Integer(), 1), "KL(full cache || lane) at each position, at temperature 1, in millionths of a nat."
+        ),
     }
 )
 
@@ -89,7 +96,7 @@ BODY = Table(
     {
         "registration": Field(DIGEST, "Digest of the lock."),
         "phase": Field(Choice("probe", "confirm"), "What ran the lane."),
-        "cell": Field(_CELL, "What the lane is of, with its problem."),
+        "cell": Field(_CELL, "The cell and the problem of the lane."),
         "problem": Field(Text(), "Id of the problem."),
         "state": Field(Choice(*STATES), "How the lane ended."),
         "reason": Field(Text(), "Why, unless ok; else empty."),
@@ -97,24 +104,26 @@ BODY = Table(
         "prompt_tokens": Field(Integer(1), "Tokens of the context."),
         "slots": Field(OrNull(Integer(1)), "The budget per KV head and layer; null without one."),
         "text": Field(Text(), "What was generated."),
-        "tokens": Field(Integer(), "Its tokens without the stop token."),
+        "tokens": Field(Integer(), "The number of new tokens, without the stop token."),
         "thought": Field(
             OrNull(Integer(1)),
-            "Those up to the mark that ended the thinking, with it; null where none was said.",
+            "The number of tokens up to and including the end-of-thinking mark; null without a mark.",
             if_absent="not ok, or generation.think_only is not registered",
         ),
-        "stop": Field(OrNull(Choice("eos", "length")), "What ended it; null unless ok."),
+        "stop": Field(OrNull(Choice("eos", "length")), "What ended the answer; null unless ok."),
         "answer": Field(OrNull(Text()), "What the grader extracted, or null."),
-        "grade": Field(OrNull(_GRADE), "What the grader says; null unless ok."),
+        "grade": Field(OrNull(_GRADE), "The grader's result; null unless ok."),
         "score": Field(_SCORE, "What the answer is worth.", if_absent='the grade is not "scored"'),
         "grade_reason": Field(Text(), "Why it says so."),
         "grade_second": Field(
-            _GRADE, "What a second, independent grader says.", if_absent="no second grader reads the task"
+            _GRADE, "The result of a second, independent grader.", if_absent="no second grader reads the task"
         ),
-        "score_second": Field(_SCORE, "What the answer is worth to it.", if_absent='its grade is not "scored"'),
+        "score_second": Field(
+            _SCORE, "The score that the grader gives to the answer.", if_absent='its grade is not "scored"'
+        ),
         "divergence": Field(
             _DIVERGENCE,
-            "How the lane differs from the full cache on the text of that.",
+            "How the lane differs from the full cache when it is fed the full cache's text.",
             if_absent="not ok, or the full cache's own, or no outcome is registered",
         ),
         "cache": Field(OrNull(_CACHE), "The measured memory; null unless ok."),
@@ -127,7 +136,7 @@ BODY = Table(
         ),
     }
 )
-_NULL = Plain(lambda value: value is None, {"type": "null"}, "null, since nothing here saw it")
+_NULL = Plain(lambda value: value is None, {"type": "null"}, "null, since the other harness does not report it")
 _UNSEEN = {name: Field(_NULL, "Not seen.") for name in ("prompt_tokens", "stop", "cache", "trajectory")}
 
 OUTSIDE_BODY = Table(
@@ -151,8 +160,8 @@ OUTSIDE_BODY = Table(
         ),
         "state": Field(Choice("ok", "failed"), "Failed: the files have no score for it."),
         "reason": Field(Text(), "Why, unless ok; else empty."),
-        "prompt": Field(DIGEST, "Digest of what the row says that was asked."),
-        "grade": Field(OrNull(Choice("correct", "wrong", "scored")), "As the file has it; null unless ok."),
+        "prompt": Field(DIGEST, "Digest of the question in the row."),
+        "grade": Field(OrNull(Choice("correct", "wrong", "scored")), "The score as the file has it; null unless ok."),
         "score": Field(_SCORE, "What the answer is worth.", if_absent='the grade is not "scored"'),
         **_UNSEEN,
     }
@@ -165,9 +174,9 @@ COSTS = Table(
         "decode_seconds": Field(_DECIMAL, "Seconds from joining the batch to leaving it.", if_absent="not ok"),
         "lanes": Field(Integer(1), "Lanes at once.", if_absent="all but some records of version 1"),
         "executor": Field(
-            Choice("local", "slurm", "ray"), "What gave the lane a process.", if_absent="some records of version 1"
+            Choice("local", "slurm", "ray"), "The executor that ran the lane.", if_absent="some records of version 1"
         ),
-        "host": Field(Text(), "The machine that ran it, by its own name.", if_absent="some records of version 1"),
+        "host": Field(Text(), "The host name of the machine that ran the lane.", if_absent="some records of version 1"),
         "device": Field(Text(), "What it ran on there.", if_absent="some records of version 1"),
     }
 )
@@ -204,7 +213,7 @@ def _state_faults(body: Mapping[str, Any], measured: Iterable[str]) -> Iterator[
                 yield f"body.{score}: {message} {grade}, {body.get(grade)!r}"
         return
     if not body["reason"]:
-        yield f"body.reason: is empty; a record in the state {body['state']!r} says why"
+        yield f"body.reason: is empty; a record in the state {body['state']!r} must have a reason"
     for name in (*MEASURED, "trajectory", *ANSWER_FIELDS):
         if body.get(name) is not None:
             yield f"body.state: {body['state']!r} goes with no {name}"

@@ -58,9 +58,9 @@ PROTOCOL = Table(
         "decision": Field(OBJECT, "The rule, and what it may depend on."),
         "gate": Field(OBJECT, "What the full cache must reach.", if_absent="no gate"),
         "sweep": Field(OBJECT, "Candidates of which the probe chooses.", if_absent="no choice"),
-        "randomness": Field(OBJECT, "What brings the late value.", if_absent="none is drawn"),
-        "witness": Field(OBJECT, "Who is asked to stamp the lock.", if_absent="nobody"),
-        "outcome": Field(OBJECT, "What arms are compared by.", if_absent="what their answers are worth"),
+        "randomness": Field(OBJECT, "The source of the late value.", if_absent="none is drawn"),
+        "witness": Field(OBJECT, "The witness that stamps the lock.", if_absent="nobody"),
+        "outcome": Field(OBJECT, "The outcome by which arms are compared.", if_absent="what their answers are worth"),
         "exclude": Field(OBJECT, "Problems that are not run.", if_absent="none"),
         "claims": Field(MapOf(OBJECT), "Claims of arms, outside the rule.", if_absent="none"),
         citations.FIELD: Field(MapOf(FOLDER_NAME), "Studies whose records arms take.", if_absent="all are decoded"),
@@ -120,8 +120,8 @@ _AMENDS = Table(
 _PREVIOUSLY_OPENED = Table(
     {
         "name": Field(FOLDER_NAME, "The folder of a registration that was claimed before this lock."),
-        "lock": Field(OrNull(DIGEST), "Its lock; null where that, or its own file of problems, cannot be read."),
-        "problems": Field(MapOf(ListOf(Text(), 1)), "Ids of the held-out problems that both have, by task."),
+        "lock": Field(OrNull(DIGEST), "Its lock; null where the lock, or its file of problems, cannot be read."),
+        "problems": Field(MapOf(ListOf(Text(), 1)), "Ids of the held-out problems that both studies have, by task."),
     }
 )
 _CITED = Table(
@@ -129,27 +129,27 @@ _CITED = Table(
         "name": Field(FOLDER_NAME, "The folder of the study whose records the arm takes."),
         "lock": Field(DIGEST, "Its lock."),
         "seal": Field(OrNull(DIGEST), "Its seal; null if it had none when this was locked."),
-        "other_code": Field(Integer(), "Files and libraries that decode and that its lock has otherwise."),
+        "other_code": Field(Integer(), "Files and libraries used in decoding that differ from those in its lock."),
     }
 )
 _FULL_USE = Table(
     {
         "held": Field(MapOf(Integer(1)), "Slots per KV head and layer at the end of the answer, by problem."),
         "mean": Field(Text(r"[1-9][0-9]*(/[1-9][0-9]*)?", "a whole number or a fraction"), "Their mean, exactly."),
-        "slots": Field(MapOf(Integer(1)), "What each such budget is, rounded up."),
+        "slots": Field(MapOf(Integer(1)), "Slots of each such budget, rounded up."),
     }
 )
 _SLOTS = Table(
     {
-        "bytes": Field(Integer(1), "Of one slot of one head in one layer, as the arm stores it."),
+        "bytes": Field(Integer(1), "Bytes of one slot of one head in one layer, as the arm stores it."),
         "recent": Field(
             Integer(1),
-            "Of one head in one layer, for its latest slots, which the arm stores apart, however many there are.",
+            "Bytes of one head in one layer for its latest slots, if the arm stores them separately; a fixed size.",
             if_absent="none",
         ),
         "slots": Field(
             MapOf(Integer(1)),
-            "What each budget in bytes is for the arm, rounded down.",
+            "Slots of each budget in bytes for the arm, rounded down.",
             if_absent="it never evicts, or no budget is in bytes",
         ),
         "interval": Field(
@@ -170,13 +170,13 @@ _LAYERS = Table(
     {
         "evictable": Field(Integer(1), "Layers of full attention: budgets and `heads` count these alone."),
         "sliding": Field(Integer(1), "Layers that keep a window in every arm and are evicted from in none."),
-        "window": Field(Integer(1), "Tokens that a token of these sees, itself with them."),
+        "window": Field(Integer(1), "The window: tokens that a token in these layers attends to, including itself."),
     }
 )
 _GIT = Table(
     {
         "commit": Field(COMMIT, "What was checked out."),
-        "differs": Field(ListOf(Text()), "Locked sources that it holds otherwise, or not at all."),
+        "differs": Field(ListOf(Text()), "Locked sources that differ from the commit or are missing from it."),
     }
 )
 _PROMISES = Table(
@@ -187,11 +187,13 @@ _PROMISES = Table(
             "finds more than the budget, once a lane holds the budget and the interval (slack), every interval, "
             "or by a rule of its own.",
         ),
-        "interval": Field(OrNull(Integer(1)), "Decode steps between eviction steps; null while none fires then."),
+        "interval": Field(
+            OrNull(Integer(1)), "Decode steps between eviction steps; null if none fires while decoding."
+        ),
         "grants_budget": Field(FLAG, "Whether every eviction step is granted the registered budget."),
         "leaves_at_most": Field(FLAG, "Whether it leaves no more slots than it is granted."),
-        "leaves_exactly": Field(FLAG, "Whether exactly the granted slots remain, where more were stored."),
-        "may_leave_less": Field(FLAG, "Whether it may leave less than its grant although there is no more."),
+        "leaves_exactly": Field(FLAG, "Whether exactly the granted slots remain when more were stored."),
+        "may_leave_less": Field(FLAG, "Whether an eviction step may leave fewer slots than granted."),
         "parked_caches": Field(Integer(), "The most caches that a lane stores besides the active one."),
         "stores_as_computed": Field(FLAG, "Whether a slot takes the bytes of its key and value as computed."),
         "is_press": Field(FLAG, "Whether a press of kvpress decides what is left."),
@@ -200,12 +202,12 @@ _PROMISES = Table(
 _ENVIRONMENT = Table(
     {
         **{name: Field(Text(), name) for name in ("python", "implementation", "system", "machine")},
-        "library": Field(DIGEST, "Of the files of the standard library."),
+        "library": Field(DIGEST, "SHA-256 over the files of the standard library."),
         "distributions": Field(
             MapOf(Table({"version": Field(Text(), "Its version."), "files": Field(DIGEST, "Of its list of files.")})),
             "What is installed, by name.",
         ),
-        "altered": Field(MapOf(Text()), "SHA-256 of installed files that no list has so, by path."),
+        "altered": Field(MapOf(Text()), "SHA-256 of installed files that differ from their package's list, by path."),
         "own": Field(MapOf(DIGEST), "SHA-256 of the files that make this project importable, by path."),
         "torch": Field(
             Table(
@@ -228,8 +230,8 @@ _SIZE = Table(
 _GOLDS = Table(
     {
         "purpose": Field(Text(), "Why golds were read."),
-        "dev": Field(Integer(), "Those of development problems."),
-        "confirm": Field(Integer(), "Those of held-out problems."),
+        "dev": Field(Integer(), "Lanes on development problems."),
+        "confirm": Field(Integer(), "Lanes on held-out problems."),
     }
 )
 _ERRORS = Table(
@@ -252,13 +254,13 @@ _CHECKS = Table(
         "tests": Field(Integer(1), "Of the family."),
         "corrected_alpha": Field(SHARE, "The level of each."),
         "problems": Field(MapOf(_SIZE), "By number of problems, or of clusters of a task that has some."),
-        "golds": Field(MapOf(_GOLDS), "Golds that were graded against themselves, by task."),
+        "golds": Field(MapOf(_GOLDS), "Number of gold answers that were graded against themselves, by task."),
         "scored": Field(ListOf(Text()), "Tasks whose answers have scores."),
         "rule": Field(
             Table({name: Field(VERDICT_WORDS, name) for name in ("verdicts", "gates")}),
             "The rule, on simulated studies.",
         ),
-        "decision_errors": Field(_ERRORS, "How often the rule decides where nothing differs."),
+        "decision_errors": Field(_ERRORS, "How often the rule decides if the arms do not differ."),
         "same_kept": Field(_SAME_SLOTS, "Arms that keep the same slots."),
     }
 )
@@ -271,10 +273,13 @@ FIELDS = documents.declare_document(
         "amends": Field(OrNull(_AMENDS), "The study that this one amends."),
         "opened": Field(
             ListOf(_PREVIOUSLY_OPENED),
-            "Who in the repository had opened held-out problems of it; of a reproduction, those of its parent's lock.",
+            (
+                "Registrations in the repository that had opened held-out problems of this lock (in a reproduction: "
+                "as its parent's lock lists them)."
+            ),
         ),
         citations.CITES: Field(
-            MapOf(_CITED, min_length=1), "Whose records arms take, by arm.", if_absent="every arm is decoded"
+            MapOf(_CITED, min_length=1), "Studies whose records arms take, by arm.", if_absent="every arm is decoded"
         ),
         "judging": Field(
             Integer(1, 4),
@@ -282,9 +287,9 @@ FIELDS = documents.declare_document(
             "run again as it was locked.",
         ),
         "chance": Field(
-            MapOf(SHARE), "What a guess gets right, by task; of no task where `judging` is 1, or with an outcome."
+            MapOf(SHARE), "Share that a guess gets right, by task; empty if `judging` is 1 or an outcome is registered."
         ),
-        "ledger": Field(HEAD, "The ledger when it was locked: no line."),
+        "ledger": Field(HEAD, "The ledger's head at locking: no line yet."),
         "git": Field(OrNull(_GIT), "The commit; null outside a repository."),
         "signer": Field(OrNull(SIGNER), "The public key that signs the lock; null without one."),
         "protocol": Field(
@@ -294,7 +299,7 @@ FIELDS = documents.declare_document(
         "grid": Field(ListOf(_CELL, 1), "Every cell that confirm runs."),
         "policies": Field(MapOf(MapOf(Text())), "Every setting of each arm's policy, by its path."),
         "promises": Field(MapOf(_PROMISES), "What each arm's policy declares of its eviction steps."),
-        "asked": Field(MapOf(Text()), "What arms say to the model beside the problem, by arm."),
+        "asked": Field(MapOf(Text()), "The extra prompts of the arms, by arm."),
         "items": Field(MapOf(_ITEMS), "The split of each task."),
         "batch": Field(
             Table(
@@ -313,10 +318,12 @@ FIELDS = documents.declare_document(
         ),
         "slot_bytes": Field(
             MapOf(_SLOT_BYTES),
-            "What a slot takes, by model, if a budget is in bytes, an arm does not store its slots as computed, or "
-            "memory is total.",
+            (
+                "Bytes of a slot, by model, if a budget is in bytes, an arm does not store its slots as computed, "
+                "or memory is total."
+            ),
         ),
-        "layers": Field(MapOf(_LAYERS), "Which layers budgets are of, by model with sliding-window layers."),
+        "layers": Field(MapOf(_LAYERS), "The layers to which budgets apply, by model with sliding-window layers."),
         "sources": Field(MapOf(DIGEST), "SHA-256 of each source file."),
         "bundle": Field(DIGEST, "SHA-256 of sources.zip."),
         "data": Field(MapOf(ANYTHING), "SHA-256 of each task's data file, or of its two splits."),
@@ -332,7 +339,7 @@ FIELDS = documents.declare_document(
             ),
             "The rule that gives the verdict.",
         ),
-        "checks": Field(_CHECKS, "What registering computed of what the rule can see."),
+        "checks": Field(_CHECKS, "Checks that register computed before locking."),
     },
     VERSION,
 )

@@ -42,10 +42,10 @@ class RunnerTable:
 
     kind: str = declare(Choice(*RUNNERS), "Another harness decodes.", "outside")
     metric: str | None = optional(
-        VisibleText(), "The score that is read, of files with several.", "exact_match", if_absent="the only one"
+        VisibleText(), "The score to read, in files with several.", "exact_match", if_absent="the only one"
     )
     filter: str | None = optional(
-        VisibleText(), "The filter of lm-eval, of files with several.", "strict-match", if_absent="the only one"
+        VisibleText(), "The filter of lm-eval to read, in files with several.", "strict-match", if_absent="the only one"
     )
 
 
@@ -63,13 +63,15 @@ class OutsideTask:
         if_absent="all of the pool, known beforehand",
     )
     called: str | None = optional(
-        VisibleText(), "What the files call the task.", "gsm8k", if_absent="as the study does"
+        VisibleText(), "The name of the task in the files.", "gsm8k", if_absent="as the study does"
     )
     scores: bool | None = optional(
         TRUE, "Answers have scores from 0 to 1.", True, if_absent="answers are right or wrong"
     )
     population: str | None = optional(
-        VisibleText(), "What the pool is a sample of.", if_absent="the verdict is about these problems alone"
+        VisibleText(),
+        "The population that the pool is a sample of.",
+        if_absent="the verdict is about these problems alone",
     )
 
 
@@ -107,16 +109,16 @@ class OutsideDesign(Design):
         names = [arm.name for arm in self.arms]
         if FULL in names:
             yield (
-                f"arms.{FULL}: is the full cache that this project decodes, and nothing here saw what this arm holds; "
-                "write another name, such as baseline"
+                f"arms.{FULL}: this name is reserved for a full cache that kv-prereg decodes; write another "
+                "name, such as baseline"
             )
         if self.decision.rule not in RULES:
             yield (
-                f"decision.rule: {self.decision.rule} is about budgets or measured memory, which outputs of others do "
-                f"not have; write {', '.join(RULES)}"
+                f"decision.rule: {self.decision.rule} needs budgets or measured memory, which outputs of another "
+                f"harness do not have; write {', '.join(RULES)}"
             )
         if len(self.models) > 1:
-            yield "models: a study of outputs of others has one model; register the others for themselves"
+            yield "models: a study with [runner] has one model; register a study for each other model"
         table: OutsideTask
         for number, table in enumerate(self.tasks):  # type: ignore[assignment]  # of the table below
             if table.name in tasks.TASKS:
@@ -131,7 +133,7 @@ class OutsideDesign(Design):
         if self.randomness is not None and all(table.draw is None for table in self.tasks):  # type: ignore[attr-defined]
             yield "randomness: draws nothing, since no task has draw; add draw = ..., or leave it out"
         for twice in sorted({name for name in self.called if self.called.count(name) > 1}):
-            yield f"tasks: the files call two of them {twice!r}; write one, with the problems of both"
+            yield f"tasks: two of them are called {twice!r} in the files; merge them into one task"
 
     @property
     def called(self) -> list[str]:
@@ -154,7 +156,7 @@ DESIGN = Table(
         "models": Field(
             ListOf(VisibleLine(), 1), "The model, as the files name it where they do.", ["Qwen/Qwen3-0.6B"]
         ),
-        "seeds": Field(_FIELDS["seeds"].kind, "What the files call the repetitions of a problem: 0, or epochs.", [0]),
+        "seeds": Field(_FIELDS["seeds"].kind, "The names of a problem's repetitions in the files: 0, or epochs.", [0]),
         TABLE: Field(table_of(RunnerTable), "Who decodes."),
         "tasks": Field(TableArray(table_of(OutsideTask), 1), "What is asked."),
         "arms": Field(TablesByName(table_of(OutsideArm), "arm"), "The ways to run the model."),
@@ -166,7 +168,7 @@ DESIGN = Table(
             ),
             "The question, and the rule that answers it.",
         ),
-        "randomness": Field(table_of(Randomness), "A value of after the lock.", if_absent="no problem is drawn"),
+        "randomness": Field(table_of(Randomness), "A value made after the lock.", if_absent="no problem is drawn"),
     },
     constructor=_make_design,
     corrections=loader("protocol.plan.aliases:DESIGN"),

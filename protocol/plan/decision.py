@@ -51,14 +51,19 @@ class Decision:
     seed: int | None = optional(Integer(0, MAX_INTEGER), "Seed of these draws.", 7, only_if=("method", DRAWN))
     cache_tolerance: Decimal = declare(
         Number("0", "0.5"),
-        "Share by which the subject's mean memory may exceed that of its comparator. Above 0.02 it is refused, "
-        "but in replications of a shipped study without a gate.",
+        (
+            "Share by which the subject's mean memory may exceed that of its comparator. Above 0.02 it is refused, "
+            "except in replications of a shipped study without a gate."
+        ),
         0.02,
     )
     missing: str = declare(
         Choice("inconclusive", "wrong", noun="value"),
-        'What a registered lane without a grade is: "inconclusive" rules a verdict out, "wrong" counts '
-        "it as not correct, and a verdict has to result whatever such lanes would have been.",
+        (
+            'How a registered lane without a grade counts: "inconclusive" makes the verdict INCONCLUSIVE; '
+            '"wrong" counts the lane as not correct, and the verdict has to be the same whatever such lanes would '
+            "have been."
+        ),
         "inconclusive",
     )
     beside: tuple[str, ...] | None = optional(
@@ -69,17 +74,21 @@ class Decision:
     )
     memory: str | None = optional(
         Choice("slots", "bytes", "total", noun="value"),
-        'What both arms hold alike, and what an excess is charged in: mean "slots" per KV head and '
-        'layer, mean "bytes" of their keys and values, or "total", these and the bytes of the policy\'s state. '
-        "Also reported: the share of problems on which two arms hold the same, and the accuracy "
-        "interpolated to the subject's memory where they do not match.",
+        (
+            'The memory that has to be equal in both arms, and in which an excess is charged: mean "slots" per KV '
+            'head and layer, mean "bytes" of their keys and values, or "total", these and the bytes of the '
+            "policy's state. Also reported: the share of problems on which two arms hold the same, and the accuracy "
+            "interpolated to the subject's memory where they do not match."
+        ),
         "slots",
-        if_absent="refused, but in replications of a shipped study without a gate; then slots",
+        if_absent="refused, except in replications of a shipped study without a gate; then slots",
     )
     unmatched: str | None = optional(
         Choice("void", ISO_CACHE, noun="value"),
-        "What a contrast is in which the subject holds more than `cache_tolerance` allows: void, neither won nor "
-        'lost, or "iso-cache", where a win has to exceed the comparator\'s measurement with as much memory.',
+        (
+            "How a contrast counts if the subject holds more than `cache_tolerance` allows: void, neither won nor "
+            'lost; or "iso-cache", where a win has to exceed the comparator\'s measurement with as much memory.'
+        ),
         ISO_CACHE,
         if_absent="void",
     )
@@ -92,8 +101,10 @@ class Decision:
     )
     spending: str | None = optional(
         Choice(*SPENDING, noun="function"),
-        'How the looks spend alpha (Lan and DeMets): "obrien-fleming" little at first, "pocock" about evenly. '
-        "The method betting needs none, since its p holds at every look.",
+        (
+            'How the looks spend alpha (Lan and DeMets): "obrien-fleming" little at first, "pocock" about '
+            "evenly. The method betting needs none: its p is valid at every look."
+        ),
         "obrien-fleming",
         if_absent="no looks, or the method betting",
     )

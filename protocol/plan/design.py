@@ -74,10 +74,12 @@ class Arm:
     )
     set: Mapping[str, Any] | None = optional(
         PolicySettings(),
-        "Settings of it, by the paths that `kv-prereg policies NAME` prints; of a press, its own "
-        "arguments by their names (docs/presses.md).",
+        (
+            "Settings of the policy, by the paths that `kv-prereg policies NAME` prints; of a press, its own "
+            "arguments by their names (docs/presses.md)."
+        ),
         {"scoring.window": 64},
-        if_absent="all as the policy has them",
+        if_absent="the policy's own settings",
     )
     press: str | None = optional(
         PRESS,
@@ -99,7 +101,7 @@ class Claim:
     arm: str = declare(VisibleText(), "The arm that it is about.", "1d_div-0.5")
     says: str = declare(
         Choice("worse", "same", "better", noun="value", corrections=lambda: {"equal": "same", "equivalent": "same"}),
-        "The claim about its accuracy, compared with the parent's.",
+        "The claim about the arm's accuracy, compared with its parent's.",
         "worse",
     )
     parent: str | None = optional(
@@ -126,8 +128,11 @@ class Sweep:
     tolerance: Decimal = declare(Number("0", "0.1"), "Differences of accuracy up to this one are a tie.", 0.005)
     grid: Mapping[str, Mapping[str, Any]] | None = optional(
         SettingGrids(),
-        "Settings that are varied, by candidate: in its place stands one for each combination of values, "
-        "the last setting changing fastest, e.g. crystal+max_trunk-16. The lock has what it makes.",
+        (
+            "Settings that are varied, by candidate: the candidate is replaced by one for each combination of "
+            "values, the last setting changing fastest, e.g. crystal+max_trunk-16. The lock lists the resulting "
+            "candidates."
+        ),
         {"crystal": {"scoring.max_trunk": [16, 24, 32, 48]}},
         if_absent="candidates are arms as they are written",
     )
@@ -151,7 +156,7 @@ class Witness:
 
     kind: str = declare(
         Choice("git", "ots", "rfc3161", "sigstore", "none"),
-        "A git remote, OpenTimestamps, an authority, a public log, nobody.",
+        "A git remote, OpenTimestamps, a time-stamping authority, a public log, or none.",
         "git",
     )
     remote: str | None = optional(
@@ -172,8 +177,11 @@ class Outcome:
 
     kind: str = declare(
         Choice("agreement", noun="value"),
-        "With the full cache: the share of positions of its text at which an arm that is fed this text, and evicts "
-        "as ever, would have said the same token. The full cache is graded, for the gate.",
+        (
+            "Agreement with the full cache: an arm is fed the full cache's text and evicts as usual; the outcome is "
+            "the share of positions at which it would have said the same token. The full cache itself is graded, "
+            "for the gate."
+        ),
         "agreement",
     )
 
@@ -182,7 +190,9 @@ class Outcome:
 class Exclude:
     """Problems that are recorded as excluded and not run, also in the probe."""
 
-    prompt_tokens_above: int = declare(Integer(1, 2**24), "Those whose context has more tokens than this.", 4096)
+    prompt_tokens_above: int = declare(
+        Integer(1, 2**24), "Problems whose context has more tokens than this are excluded.", 4096
+    )
 
 
 @declaration()
@@ -201,7 +211,7 @@ class Design:
     )
     seeds: tuple[int, ...] = declare(SEEDS, "One lane is decoded for each; they differ where lanes are sampled.", [0])
     budgets: tuple[Budget, ...] = declare(
-        ListOf(BudgetKind(), 1), "What each KV head of each layer may keep.", [0.3, 128]
+        ListOf(BudgetKind(), 1), "The slots that each KV head of each layer may keep.", [0.3, 128]
     )
     tasks: tuple[Task, ...] = declare(TableArray(TASK, 1), "What is asked.")
     arms: tuple[Arm, ...] = declare(TablesByName(ARM, "arm"), "The policies.")
@@ -212,25 +222,30 @@ class Design:
     gate: Gate | None = optional(
         table_of(Gate),
         "What the full cache must reach, for every model and task; else the verdict is INCONCLUSIVE.",
-        if_absent="refused, but in replications of a shipped study without one",
+        if_absent="refused, except in replications of a shipped study without one",
     )
     sweep: Sweep | None = optional(
         table_of(Sweep), "Candidates of which the probe chooses the subject.", if_absent="no choice"
     )
     randomness: Randomness | None = optional(
-        table_of(Randomness), "A value of after the lock.", if_absent="seeds and problems as registered"
+        table_of(Randomness), "A value made after the lock.", if_absent="seeds and problems as registered"
     )
     witness: Witness | None = optional(
         table_of(Witness), "Who stamps the lock.", if_absent="nobody: CONFIRMED (UNWITNESSED)"
     )
     outcome: Outcome | None = optional(
-        table_of(Outcome), "What arms are compared by.", if_absent="what the answers are worth, as the task grades it"
+        table_of(Outcome),
+        "The outcome by which arms are compared.",
+        if_absent="what the answers are worth, as the task grades it",
     )
     exclude: Exclude | None = optional(table_of(Exclude), "Problems that are not run.", if_absent="none")
     cite: Mapping[str, str] | None = optional(
         MapOf(STUDY, 1, "arms with the name of a study"),
-        "Arms that are not decoded again: by arm the folder beside this one of a study whose sealed records are "
-        "taken, where all on which a lane depends is equal (docs/decisions/69-baselines-run-once.md).",
+        (
+            "Arms that are not decoded again: for each arm, the folder (next to this one) of a study whose sealed "
+            "records are used, if everything that a lane depends on is equal "
+            "(docs/decisions/69-baselines-run-once.md)."
+        ),
         {"1d": "001-baselines"},
         if_absent="all arms are decoded",
     )
@@ -239,9 +254,12 @@ class Design:
     )
     neighbours: tuple[Budget, ...] = optional(
         ListOf(BudgetKind(), 1),
-        "Budgets beside those of the study, at which its comparators alone are decoded. A subject that holds more "
-        "than its comparator has to win against it at the nearest of these and the budgets that holds as much, "
-        "too; else it is charged with all that the comparator gains up to its next budget.",
+        (
+            "Additional budgets at which only the comparators are decoded. If the subject holds more than its "
+            "comparator, it also has to win against the comparator at the nearest of all budgets that holds as "
+            "much. Without neighbours, the subject is charged with everything that the comparator gains up to its "
+            "next budget."
+        ),
         [132],
         if_absent="none",
         default=(),

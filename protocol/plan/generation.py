@@ -14,7 +14,7 @@ TRUE = Plain(lambda value: value is True, {"const": True}, "true, or leave it ou
 class Preservation:
     """Slots that no evicting arm may drop."""
 
-    prompt: bool = declare(FLAG, "Whether the tokens of the prompt stay.", True)
+    prompt: bool = declare(FLAG, "Whether the tokens of the prompt are protected from eviction.", True)
     recent: int | str = declare(
         Recency(),
         "How many of the last slots of each head stay: a number, or a share of the budget K of the "
@@ -23,8 +23,10 @@ class Preservation:
     )
     lines: str | None = optional(
         VisibleText(r"\S(.*\S)?", "what a line begins with, without spaces around it"),
-        "Lines of the answer that begin with this stay, too: the latest ones, in what the others leave "
-        "of the budget, and in half of it at most.",
+        (
+            "Lines of the answer that begin with this text are kept too: the latest ones, within what the other "
+            "protected tokens leave of the budget, and at most half of the budget."
+        ),
         "State:",
         if_absent="no line",
     )
@@ -49,8 +51,7 @@ class Generation:
     threads: int = declare(Integer(1, 1024), "Threads of each process.", 2)
     top_p: Decimal | None = optional(
         Number("0.0001", "1"),
-        "Share of the probability, at the temperature, that the tokens hold of which one is drawn: the "
-        "likeliest ones, with the one that crosses it.",
+        "Nucleus sampling: the next token is drawn from the likeliest tokens whose probabilities sum to this share.",
         0.95,
         if_absent="1, all tokens",
     )
@@ -82,9 +83,11 @@ class Generation:
     )
     first_event: int | None = optional(
         Integer(0, 1_000_000),
-        "Decode steps before which no event fires, beside the one at the end of the compressed prompt. "
-        "1: the first token of the answer is chosen first. 0: a question that stands outside may be "
-        "cut before it.",
+        (
+            "Decode steps before which no event fires, except the event at the end of the compressed prompt. 1: the "
+            "first token of the answer is chosen before any event. 0: a question outside the context may be cut "
+            "before the first token."
+        ),
         0,
         if_absent="1",
     )
@@ -96,9 +99,11 @@ class Generation:
     )
     preserve: Preservation | None = optional(
         table_of(Preservation),
-        "What every evicting arm protects, in place of what its policy protects: the policy's sinks "
-        "and windows compete like all others then, also a window whose queries it scores by. It stands "
-        "without `prompt`.",
+        (
+            "What every evicting arm protects, instead of what its policy protects: the policy's own sinks and "
+            "windows then compete like all other slots, even a window whose queries give the scores. Not together "
+            "with `prompt`."
+        ),
         if_absent="what each policy protects",
     )
     think_only: bool | None = optional(
@@ -110,16 +115,20 @@ class Generation:
     )
     attention: str | None = optional(
         Choice("padded", "varlen", noun="value"),
-        'How new tokens attend to slots. "varlen": every KV head of a lane as a sequence of its own '
-        'length, in an order of sums that does not depend on the company; on cuda in bfloat16. "padded": '
-        "heads of a pool filled up to one length, with a mask.",
+        (
+            'How new tokens attend to slots. "varlen": every KV head of a lane as a sequence of its own length, '
+            'summed in an order that does not depend on the batch; on cuda in bfloat16. "padded": heads of a pool '
+            "filled up to one length, with a mask."
+        ),
         "padded",
         if_absent="varlen on cuda in bfloat16, where the heads of the model fit, and padded elsewhere",
     )
     kernel: str | None = optional(
         Choice("eager", "native", noun="value"),
-        'What computes a decode step. "native": C++, built on first use, whose numbers do not depend on the '
-        'company of a lane; on cpu in float32, for Llama, Qwen2 and Qwen3. "eager": the model\'s own forward.',
+        (
+            'What computes a decode step. "native": C++, built on first use, whose numbers do not depend on the '
+            'rest of the batch; on cpu in float32, for Llama, Qwen2 and Qwen3. "eager": the model\'s own forward.'
+        ),
         "native",
         if_absent="eager",
     )

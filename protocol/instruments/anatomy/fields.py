@@ -18,9 +18,9 @@ CORRECT = "correct"
 ORACLE = "oracle-occlusion"  # the arm that retains the tokens that the labels mark: an upper bound, no policy
 STATES = (*MEASURED, "wrong", "short", "unreproduced", "failed")
 DROPPED = {
-    "bottom": "SlipKV, the share of the thought that the answer attends to least",
-    "random": "as many tokens of the thought by chance",
-    "top": "CrystalKV, as many that it attends to most",
+    "bottom": "SlipKV: drops the share of the thought that the answer attends to least",
+    "random": "drops as many tokens of the thought at random",
+    "top": "CrystalKV: drops as many tokens that the answer attends to most",
 }
 
 
@@ -37,16 +37,16 @@ class AnyOf(fields.Kind):
 
 _GRADE = Choice(CORRECT, "wrong", "no answer", "scored", "timeout", "error")
 _SPAN = TupleOf((Integer(), Integer()), "[start, stop], two whole numbers")
-_ANSWER = {"text": Field(Text(), "What the model went on with."), "grade": Field(_GRADE, "Of the text.")}
+_ANSWER = {"text": Field(Text(), "The text with which the model continued."), "grade": Field(_GRADE, "Of the text.")}
 _WINDOWS = ListOf(
     TupleOf((Integer(), Integer(), Text(), _GRADE), "[start, stop, text, grade]"),
     1,
     expected="a list of [start, stop, text, grade]",
 )
 _ARM_FIELDS = {
-    "arm": Field(Text(), "The arm; oracle-occlusion is the labels themselves."),
+    "arm": Field(Text(), "The arm; oracle-occlusion selects by the labels themselves."),
     "budget": Field(Text(), "As in a record."),
-    "slots": Field(OrNull(Integer(1)), "What it grants per KV head and layer; null where the arm failed before."),
+    "slots": Field(OrNull(Integer(1)), "Slots granted per KV head and layer; null where the arm failed earlier."),
     "needed": Field(Plain(lambda value: value is None, {"type": "null"}, "null"), "Null: labels tell it."),
 }
 _CONTINUED = Table({**_ARM_FIELDS, **_ANSWER})
@@ -60,16 +60,16 @@ _VALUES = Table(
                 1,
                 expected="a list of [name, layer or null]",
             ),
-            "What its first rows are; layer null where all layers share a row.",
+            "The signals of its first rows; layer is null where all layers share a row.",
         ),
-        "kept": Field(Integer(), "How many rows follow, one an entry of `kept`."),
+        "kept": Field(Integer(), "How many rows follow, one for each entry of `kept`."),
     }
 )
 
 
 _SLIP = Table(
     {
-        "answer": Field(Integer(1), "Tokens of the answer, which the thought is ranked by."),
+        "answer": Field(Integer(1), "Number of answer tokens, whose attention ranks the thought."),
         **{name: Field(Table(_ANSWER), f"The continuation without {what}.") for name, what in DROPPED.items()},
     }
 )
@@ -81,7 +81,7 @@ def _make_optional(if_absent: str, **members: Field) -> dict[str, Field]:
 
 _HEAD = {
     "registration": Field(DIGEST, "Digest of the lock."),
-    "attempt": Field(Integer(1), "The attempt that labelled it."),
+    "attempt": Field(Integer(1), "The attempt that labelled the trace."),
     "model": Field(Text(), "The model."),
     "task": Field(Text(), "The task."),
     "problem": Field(Text(), "Id of a development problem."),
@@ -89,7 +89,7 @@ _HEAD = {
     "chosen": Field(DIGEST, "Digest of anatomy/chosen.json.", if_absent="a trace of the choosing half"),
     "state": Field(Choice(*STATES), "What became of it."),
     "reason": Field(Text(), "Why, unless labelled; else empty."),
-    "time": Field(TIME, "UTC by the clock of the machine when it ended; it proves nothing."),
+    "time": Field(TIME, "UTC by the clock of the machine at the end; this time proves nothing."),
 }
 _FAILED = "it failed before"
 _ANSWERED = {
@@ -106,14 +106,14 @@ _CUT = {
 }
 _LABELLED = {
     "windows": Field(
-        Table({name: Field(_WINDOWS, "Each window, and how the model went on.") for name in READINGS}),
-        "By reading: other tokens in the place of a window, or its slots out of the cache.",
+        Table({name: Field(_WINDOWS, "Each window, and the model's continuation.") for name in READINGS}),
+        "By reading: the window is replaced by other tokens, or its slots are removed from the cache.",
     ),
     "kept": Field(
         ListOf(AnyOf((_CONTINUED, _REFUSED), "what an arm kept"), 1),
-        "What each arm that evicts kept at the cut, at each budget, and then the labels themselves.",
+        "What each evicting arm kept at the cut, at each budget, followed by what the labels keep.",
     ),
-    "values": Field(_VALUES, "Signals and kept slots by token, in a file beside."),
+    "values": Field(_VALUES, "Signals and kept slots by token, in a side file."),
 }
 _NO_LABEL = "no label could be read"
 _SLIPPED = _make_optional("`slip` is not registered, or the thought is too short", slip=Field(_SLIP, "SlipKV."))
@@ -145,14 +145,12 @@ EVENTS: Mapping[str, Field] = MappingProxyType(
             "The attempt came to its end.",
         ),
         "anatomy-chosen": Field(Table({"chosen": Field(DIGEST, "It.")}), "A signal and layer were chosen on one half."),
-        "anatomy-judged": Field(
-            Table({"verdict": Field(DIGEST, "It.")}), "What the other half says of them was written."
-        ),
+        "anatomy-judged": Field(Table({"verdict": Field(DIGEST, "It.")}), "The test on the other half was written."),
     }
 )
 _DOCUMENT = {
     "lock": Field(DIGEST, "The lock."),
-    "traces": Field(HEAD, "The lines that it rests on, and the chain of the last one."),
+    "traces": Field(HEAD, "The trace lines that it was computed from, and the chain of the last one."),
     "ledger": Field(HEAD, "The ledger before it."),
 }
 CHOSEN = replace(declare_document("anatomy, chosen", _DOCUMENT), allow_extra=True)
@@ -171,5 +169,5 @@ def find_fault(body: Any, index: int = 0) -> str | None:
     if bool(body["reason"]) == (state == "labelled"):
         return f"body.reason: must be {'empty' if state == 'labelled' else 'said'} in the state {state!r}"
     if ("chosen" in body) != (body["half"] == "test"):
-        return "body.chosen: must be there in the testing half, and only there"
+        return "body.chosen: must be present in the testing half, and only there"
     return None

@@ -18,13 +18,13 @@ MACHINE = Table(
     {
         "host": Field(Text(), "Its name."),
         "system": Field(Text(), "Kernel and architecture."),
-        "processor": Field(Text(), "The model of its processor, as the system has it; may be empty."),
+        "processor": Field(Text(), "The processor model, as the system reports it; may be empty."),
         "cores": Field(Integer(1), "Logical cores."),
         "memory": Field(Integer(1), "Bytes of main memory."),
         "device": Field(Text(), 'The accelerator, or "cpu".'),
         "device_memory": Field(Integer(1), "Bytes of the accelerator's memory.", if_absent=_CUDA),
         "torch": Field(Text(), "Its version."),
-        "threads": Field(Integer(1), "Those of torch, as registered."),
+        "threads": Field(Integer(1), "Threads of torch, as registered."),
         "clock": Field(Text(), "What measured seconds."),
     }
 )
@@ -32,28 +32,30 @@ _POINT = Table(
     {
         "model": Field(Text(), "The model."),
         "prompt_tokens": Field(Integer(2), "Tokens of each prompt."),
-        "lanes": Field(Integer(1), "Lanes at once, each with a prompt of its own."),
+        "lanes": Field(Integer(1), "Lanes decoded at once, each with its own prompt."),
         "budget": Field(Text(), 'As in a record; "full" for an arm that never evicts.'),
         "arm": Field(Text(), "The arm."),
     }
 )
 _PHASE: Mapping[str, Field] = {
-    "tokens": Field(Integer(1), "Tokens that were fed, over all lanes."),
-    "seconds": Field(_SECONDS, "By the clock, of the timed run."),
+    "tokens": Field(Integer(1), "Tokens that were fed, summed over all lanes."),
+    "seconds": Field(_SECONDS, "Wall-clock seconds of the timed run."),
     "cpu_seconds": Field(_SECONDS, "Processor time of the process over all cores, in the same run."),
     "tokens_per_second": Field(_RATE, "The tokens over the seconds."),
-    "rss_peak": Field(Integer(1), "High-water mark of the resident set, of the run before it.", if_absent=_PROC),
-    "allocated_peak": Field(Integer(1), "torch.cuda.max_memory_allocated in the same run.", if_absent=_CUDA),
-    "reserved_peak": Field(Integer(1), "torch.cuda.max_memory_reserved, of that run.", if_absent=_CUDA),
+    "rss_peak": Field(Integer(1), "High-water mark of the resident set, of the preceding memory run.", if_absent=_PROC),
+    "allocated_peak": Field(
+        Integer(1), "torch.cuda.max_memory_allocated, of the preceding memory run.", if_absent=_CUDA
+    ),
+    "reserved_peak": Field(Integer(1), "torch.cuda.max_memory_reserved, of the preceding memory run.", if_absent=_CUDA),
 }
 _MEMORY = Table(
     {
         "weights": Field(Integer(1), "Bytes of the model's parameters."),
         "heads": Field(Integer(1), "Layers times KV heads."),
-        "slot": Field(Integer(1), "Bytes of one slot of one of them, as the arm stores it."),
+        "slot": Field(Integer(1), "Bytes of one slot of one KV head in one layer, as the arm stores it."),
         "held": Field(Integer(1), "Slots that all lanes held after the prefill, over layers and KV heads."),
-        "room": Field(Integer(1), "Bytes that were allocated for keys and values then."),
-        "room_peak": Field(Integer(1), "The most of them, of the whole run."),
+        "room": Field(Integer(1), "Bytes allocated for keys and values after the prefill."),
+        "room_peak": Field(Integer(1), "The most bytes allocated for keys and values in the whole run."),
         "rss_before": Field(Integer(1), "The resident set before the run.", if_absent=_PROC),
         "allocated": Field(Integer(1), "torch.cuda.memory_allocated after the prefill.", if_absent=_CUDA),
         "reserved": Field(Integer(1), "torch.cuda.memory_reserved after the prefill.", if_absent=_CUDA),
@@ -61,15 +63,15 @@ _MEMORY = Table(
 )
 MEASURED = Table(
     {
-        "attempt": Field(Integer(1), "The attempt that measured it."),
+        "attempt": Field(Integer(1), "The attempt that made the measurement."),
         "repetition": Field(Integer(1), "From 1."),
         "point": Field(_POINT, "What was run."),
         "state": Field(Choice(*STATES), "How it ended."),
         "reason": Field(Text(), "Why, unless ok; else empty."),
         "slots": Field(OrNull(Integer(1)), "The budget per KV head and layer; null without one."),
         "prompts": Field(DIGEST, "Digest of the canonical token ids of all prompts."),
-        "prefill": Field(Table(_PHASE), "Until every lane has its slots and its first token."),
-        "decode": Field(Table(_PHASE), "From then to the last token."),
+        "prefill": Field(Table(_PHASE), "From the start until every lane has its slots and its first token."),
+        "decode": Field(Table(_PHASE), "From the end of the prefill to the last token."),
         "memory": Field(_MEMORY, "What the slots took."),
         "load": Field(
             Table(
@@ -81,14 +83,14 @@ MEASURED = Table(
             "How busy the machine was.",
             if_absent=_PROC,
         ),
-        "time": Field(TIME, "UTC by the clock of the machine when it began; it proves nothing."),
+        "time": Field(TIME, "UTC by the clock of the machine at the start; this time proves nothing."),
     }
 )
 OK_ONLY = ("prefill", "decode", "memory")  # present if and only if the state is ok
 _FIRST = Table(
     {
         "registration": Field(DIGEST, "Digest of the lock."),
-        "machine": Field(MACHINE, "What ran every line of this file."),
+        "machine": Field(MACHINE, "The machine and software of every line in this file."),
     }
 )
 _FAILED = Table({name: field for name, field in MEASURED.fields.items() if name not in OK_ONLY})
@@ -99,8 +101,8 @@ EVENTS: Mapping[str, Field] = MappingProxyType(
             Table(
                 {
                     "number": Field(Integer(1), "The attempt, from 1."),
-                    "machine": Field(Text(), "The file of its machine."),
-                    "records": Field(Integer(), "Repetitions that it found there."),
+                    "machine": Field(Text(), "The measurement file of the machine."),
+                    "records": Field(Integer(), "Repetitions that were already in the file."),
                 }
             ),
             "An attempt to measure time and memory began.",
@@ -108,7 +110,7 @@ EVENTS: Mapping[str, Field] = MappingProxyType(
         "costed": Field(
             Table(
                 {
-                    "machine": Field(Text(), "The file of its machine."),
+                    "machine": Field(Text(), "The measurement file of the machine."),
                     "records": Field(Integer(), "Repetitions in it."),
                     "head": Field(DIGEST, "The chain of its last line."),
                 }

@@ -24,7 +24,7 @@ class Cost:
     """Prompts are random tokens of a fixed length and stop tokens are ignored, so that every arm does the same work."""
 
     prompt_tokens: tuple[int, ...] = declare(
-        ListOf(Integer(2, MOST), 1), "Lengths of the made-up prompts.", [512, 1024]
+        ListOf(Integer(2, MOST), 1), "Lengths of the synthetic prompts.", [512, 1024]
     )
     new_tokens: int = declare(
         Integer(2, MOST),
@@ -33,7 +33,7 @@ class Cost:
     )
     lanes: tuple[int, ...] = declare(ListOf(Integer(1, 65_536), 1), "How many lanes decode at once.", [1, 8])
     repetitions: int = declare(Integer(1, 1000), "Timed runs of each arm, budget, length and number of lanes.", 5)
-    warm_ups: int = declare(Integer(1, 100), "Runs before each timed one, of the same; the first measures memory.", 1)
+    warm_ups: int = declare(Integer(1, 100), "Warm-up runs before each timed run; the first measures memory.", 1)
     seed: int = declare(Integer(0, MAX_INTEGER), "Seed of the prompts, and of the order within a repetition.", 7)
     arms: tuple[str, ...] | None = optional(
         ListOf(VisibleText(), 1), "The arms.", ["full", "crystal"], if_absent="all arms"
@@ -43,8 +43,10 @@ class Cost:
     )
     fits_in: int | None = optional(
         Integer(1, MAX_INTEGER),
-        "Bytes within which a number of lanes fits: on CUDA of the most that is reserved, on a CPU of "
-        "the most that keys and values take.",
+        (
+            "The memory limit in bytes for the number of lanes: on CUDA for the peak reserved memory, on a CPU for "
+            "the peak of keys and values."
+        ),
         8_589_934_592,
         if_absent="all that the device has",
     )

@@ -96,7 +96,7 @@ def test_a_plain_text_is_read_as_it_is(run, model, tiny_model, tmp_path):
     ("arguments", "line"),
     [
         (("traces", "--task", TASK, "--split", "confirm"), "statistics come from calibration or dev problems"),
-        (("traces", "--task", TASK), "sets no calibration problems aside; write --split dev"),
+        (("traces", "--task", TASK), "has no calibration problems; write --split dev"),
         (("traces", "--task", "neddle-256", "--split", "dev"), "did you mean 'needle-256'"),
         (("thoughts", "--text", __file__), "thoughts are measured on answers of the model; give --task"),
         (("traces", "--text", __file__), "traces are measured on answers of the model; give --task"),
@@ -106,7 +106,7 @@ def test_a_plain_text_is_read_as_it_is(run, model, tiny_model, tmp_path):
             "routes are measured with its 'text', which are not there; run: kv-prereg calibrate ",
         ),
         (("text", "--text", "nowhere.txt"), "--text nowhere.txt: no such file"),
-        (("text", "--text", "nowhere.txt", "--tokens", "0"), "tokens and max-new-tokens: give at least 1"),
+        (("text", "--text", "nowhere.txt", "--tokens", "0"), "--tokens and --max-new-tokens: give at least 1"),
         (("text", "--text", __file__, "--device", "nosuch"), "device 'nosuch': write cpu or cuda"),
         (("text", "--text", __file__, "--device", "cuda:99"), "'cuda:99': torch does not find it here"),
     ],

@@ -170,7 +170,7 @@ def test_a_lock_of_another_program_may_go(tmp_path, monkeypatch):
         (["--since", "nowhere"], "--since nowhere: git diff: "),
         (["--since", ""], "--since: names no commit"),
         (["--since", "--output=stolen"], "--since --output=stolen: git diff: "),
-        (["README.md", "--since", "HEAD"], "name the files, or the commit, not both"),
+        (["README.md", "--since", "HEAD"], "give either the files or the commit"),
     ],
     ids=["no file", "no commit", "empty", "an option", "both"],
 )

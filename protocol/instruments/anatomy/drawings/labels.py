@@ -86,12 +86,15 @@ def anatomy_labels(study: AnatomyReport, panels: Sequence[Panel]) -> Figure:
         "Where the needed tokens lie (exploratory)",
         status_lines(study),
         [
-            "Share of tokens that were needed, mean over labelled traces, those included whose answer no "
-            "occlusion changed. Lines: 95 % intervals (Wilson) of these means, over traces and not "
-            "tokens; each by itself, not corrected.",
-            "The ends of a span lie in one window, the rest in several: fewer tokens are found needed there "
-            "for that alone. A label is as wide as a window, so that a class has the labels of what stands "
-            "beside it.",
+            (
+                "Share of tokens that were needed, mean over labelled traces, including traces whose answer no "
+                "occlusion changed. Lines: 95 % intervals (Wilson) of these means over traces, not corrected."
+            ),
+            (
+                "Tokens at the ends of a span lie in only one window, the others in several, so fewer tokens are "
+                "labelled needed at the ends. A label covers a whole window, so a class of tokens shares the labels "
+                "of its neighbours."
+            ),
         ],
     )
     for number, panel in enumerate(panels):

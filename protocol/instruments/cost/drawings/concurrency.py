@@ -58,11 +58,16 @@ def cost_concurrency(machines: Sequence[MachineCosts]) -> Figure:
         "PROJECTION, not measured: how many requests would fit on an 80 GiB card",
         ["By EpiKV's own arithmetic: (0.9 x 80 GiB - weights) / (bytes of a slot x slots of a request)."],
         [
-            "Weights and bytes of a slot are those of the model, in place of EpiKV's 16 GiB and 128 KiB a "
-            "token. Left out, as there: activations, the prefill's peak, what a policy carries, room to "
-            "append, fragmentation. At one budget all arms are taken to hold the same. After EpiKV's "
-            "figure 6.",
-            *([f"Not drawn, for lengths do not tell their slots: {', '.join(undrawn)}."] if undrawn else []),
+            (
+                "Weights and bytes of a slot are those of the model; EpiKV uses 16 GiB and 128 KiB a token. Left "
+                "out, as in EpiKV: activations, the peak of the prefill, the policy's state, room to append, "
+                "fragmentation. All arms are assumed to hold the same at one budget. After EpiKV's figure 6."
+            ),
+            *(
+                [f"Not drawn, because their slots do not follow from the length: {', '.join(undrawn)}."]
+                if undrawn
+                else []
+            ),
         ],
     )
     for number, (model, row) in enumerate(models.items()):

@@ -4,8 +4,8 @@
 
 Writes figures/cost_throughput, cost_prefill, cost_memory and cost_concurrency, a projection, each as .svg and
 .png, into the same folder; and, where the study is judged, cost_frontier: its accuracy against these seconds.
-Of several machines one is drawn, for they are never mixed. docs/machines.md says what each shows.
-Exit status: 0 drawn; 2 nothing was measured, or the files cannot be read.
+If several machines were measured, one of them is drawn. docs/machines.md explains each drawing. Exit status:
+0 drawn; 2 nothing was measured, or the files cannot be read.
 """
 
 import sys

@@ -56,15 +56,17 @@ def cost_frontier(
         "Accuracy against measured seconds a lane (exploratory)",
         [
             page.study_status(judged),
-            "TWO RUNS: accuracy is that of the judged answers, seconds are those of kv-prereg cost.",
+            "TWO RUNS: accuracy comes from the judged answers, seconds from kv-prereg cost.",
             *labels.heading_lines(machine),
         ],
         [
             *labels.note_lines(machine, machines),
-            f"Seconds: prefill and decoding of {tokens} made-up prompt tokens and {machine.cost['new_tokens']} "
-            f"new tokens, {lanes} at once, over the lanes; geometric means, their intervals not drawn. "
-            "Judged answers are longer or shorter, by arm: one that writes on takes longer than this shows. "
-            "Where two lines cross decides nothing. After EpiKV's figure 4.",
+            (
+                f"Seconds: prefill and decoding of {tokens} synthetic prompt tokens and {machine.cost['new_tokens']} "
+                f"new tokens, {lanes} at once, divided by the lanes; geometric means, without their intervals. The "
+                "judged answers differ in length between arms: an arm with longer answers takes longer than shown. "
+                "Crossings of lines decide nothing. After EpiKV's figure 4."
+            ),
             f"Larger markers: later registered. Cross: full cache. Lines at {subject}, and band: 95 % "
             "intervals of accuracy (Wilson), not corrected.",
         ],

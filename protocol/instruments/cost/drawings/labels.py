@@ -15,17 +15,19 @@ UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 CAPTIONS: Mapping[str, tuple[str, str]] = MappingProxyType(
     {
         "cost_throughput": (
-            "Measured apart: tokens a second, and bytes of keys and values",
+            "Measured separately: tokens a second, and bytes of keys and values",
             "Lines: tokens a second of decoding and bytes of slots of every arm, by lanes at once and "
             "budget, with 95 % intervals over repetitions. kv-prereg cost prints the numbers.",
         ),
         "cost_prefill": (
-            "Measured apart: what a policy adds to the prefill",
-            "Bars: seconds of the prefill of every arm, split into the full cache's and what is added. "
-            "kv-prereg cost prints the numbers.",
+            "Measured separately: what a policy adds to the prefill",
+            (
+                "Bars: prefill seconds of every arm, split into the full cache's and the addition of the policy. "
+                "kv-prereg cost prints the numbers."
+            ),
         ),
         "cost_memory": (
-            "Measured apart: memory of the prefill and of decoding",
+            "Measured separately: memory of the prefill and of decoding",
             "Marks: bytes of weights, of slots, and of the peaks of prefill and decoding, of every arm.",
         ),
         "cost_concurrency": (
@@ -34,8 +36,10 @@ CAPTIONS: Mapping[str, tuple[str, str]] = MappingProxyType(
         ),
         "cost_frontier": (
             "Accuracy against measured seconds, from two runs (exploratory)",
-            "Lines: accuracy of every arm over its budgets, by seconds that were measured apart with answers "
-            "of one length, and the full cache as a band.",
+            (
+                "Lines: accuracy of every arm over its budgets, against seconds that were measured separately, with "
+                "answers of one length; the full cache is a band."
+            ),
         ),
     }
 )
@@ -58,15 +62,17 @@ def heading_lines(measurement: MachineCosts) -> list[str]:
     """Return the machine, and caveats of its numbers."""
     machine = measurement.machine
     messages = [
-        f"Measured on {machine['host']} ({machine['device']}, {machine['threads']} of {machine['cores']} "
-        "cores), apart from every accuracy: no verdict depends on it."
+        (
+            f"Measured on {machine['host']} ({machine['device']}, {machine['threads']} of {machine['cores']} cores), "
+            "separately from accuracy: no verdict depends on it."
+        )
     ]
     if measurement.done < measurement.due:
         messages.append(f"INCOMPLETE: {measurement.done} of {measurement.due} repetitions.")
     if measurement.busy:
         messages.append(
-            f"BUSY MACHINE: {measurement.busy} of {measurement.done} repetitions began while something else ran, "
-            "by the load average."
+            f"BUSY MACHINE: {measurement.busy} of {measurement.done} repetitions began while other processes "
+            "were running (by the load average)."
         )
     return messages
 
@@ -75,7 +81,7 @@ def note_lines(measurement: MachineCosts, others: Sequence[MachineCosts] = (), i
     """Return the notes needed to read the numbers. interval: the mark that shows it; empty if none is drawn."""
     cost = measurement.cost
     note = (
-        f"Made-up prompts, {cost['new_tokens']} new tokens a lane, one arm at a time, warm; "
+        f"Synthetic prompts, {cost['new_tokens']} new tokens a lane, one arm at a time, warm; "
         f"{cost['repetitions']} repetitions."
     )
     if interval and cost["repetitions"] < MIN_REPETITIONS:

@@ -67,8 +67,10 @@ def cost_memory(machines: Sequence[MachineCosts]) -> Figure:
     resident = (
         "Peaks: torch.cuda's allocated and reserved, weights among them."
         if cuda
-        else "Peaks: the process's resident set (RSS), with Python, libraries and weights: what a small "
-        "model adds to it does not show."
+        else (
+            "Peaks: the process's resident set (RSS), including Python, libraries and weights, so the addition of a "
+            "small model is not visible."
+        )
     )
     sheet = page.new_sheet(
         2 * MARGIN + NAMES + BARS + TEXT,
@@ -77,9 +79,11 @@ def cost_memory(machines: Sequence[MachineCosts]) -> Figure:
         labels.heading_lines(costs),
         [
             *labels.note_lines(costs, machines),
-            f"{resident} Slots: keys and values. Freed per head: what was allocated for the full cache's "
-            "slots less the arm's, per lane, layer and KV head, after the prefill, with room to append. The "
-            "axis is logarithmic. After CrystalCache's Table 13.",
+            (
+                f"{resident} Slots: keys and values. Freed per head: bytes allocated for the full cache's slots "
+                "minus the arm's, per lane, layer and KV head, after the prefill, including room to append. The "
+                "axis is logarithmic. After CrystalCache's Table 13."
+            ),
         ],
     )
     axes = sheet.add_axes(MARGIN + NAMES, 0.5 + LEGEND, BARS, body - 0.5 - LEGEND)

@@ -44,11 +44,13 @@ def cost_prefill(machines: Sequence[MachineCosts]) -> Figure:
         labels.heading_lines(costs),
         [
             *labels.note_lines(costs, machines, "In [ ]"),
-            f"{lanes} {'lane' if lanes == 1 else 'lanes'}; grey: seconds of the full cache's prefill, which "
-            "stands for the forward. Orange: what the arm's takes beyond it, for signals and the first "
-            "event; hatched where the interval has 0, or there is none. In %: the added share of the arm's "
-            "prefill, paired within repetitions, below 0 where the arm was the faster. "
-            "After CrystalCache's Table 12.",
+            (
+                f"{lanes} {'lane' if lanes == 1 else 'lanes'}; grey: prefill seconds of the full cache, as the "
+                "model's own forward. Orange: the arm's additional prefill seconds, for signals and the first "
+                "event; hatched where the interval contains 0 or is missing. In %: the added share of the arm's "
+                "prefill, paired within repetitions; below 0 where the arm was faster. After CrystalCache's Table "
+                "12."
+            ),
         ],
     )
     axes = sheet.add_axes(MARGIN + NAMES, 0.5, BARS, body - 0.5)

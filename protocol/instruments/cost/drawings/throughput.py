@@ -41,9 +41,11 @@ def cost_throughput(machines: Sequence[MachineCosts]) -> Figure:
         [*labels.heading_lines(costs), *_fitting_text(costs)],
         [
             *labels.note_lines(costs, machines, "Bars"),
-            "Rates are of all lanes together. Bytes: the most that the engine allocated for keys and values "
-            "of all lanes, with room to append; arms that hold the same stand level. Both axes are "
-            "logarithmic. Points of one number of lanes stand side by side. After Crystal-KV's Table I.",
+            (
+                "Rates are of all lanes together. Bytes: the most that the engine allocated for keys and values of "
+                "all lanes, including room to append. Both axes are logarithmic. Points of one number of lanes "
+                "stand side by side. After Crystal-KV's Table I."
+            ),
         ],
     )
     handles: dict[str, Any] = {}
