@@ -119,7 +119,7 @@ STATUSES = (
     Status(10, "REFUTED", "REFUTED", ("confirm", "replicate")),
     Status(
         11,
-        "INCONCLUSIVE; SCREENED: under 200 problems in a contrast; RE-USED: an earlier study opened the problems",
+        "INCONCLUSIVE, SCREENED (under 200 problems) or RE-USED (problems opened before)",
         "INCONCLUSIVE, SCREENED, RE-USED",
         ("confirm", "replicate"),
     ),

@@ -29,7 +29,8 @@ def test_axe_finds_nothing_serious(look):
     assert [one for one in found if one[1] in ("serious", "critical")] == []
 
 
-# Branch, agreement, looks, smallest cache, bytes, most contrasts, most words, gates, thoughts.
+# Branch, agreement, looks, smallest cache, bytes, most contrasts, most words, gates, thoughts,
+# outputs of others.
 KINDS = (
     "alpha-chain",
     "agreement-programs",
@@ -40,6 +41,7 @@ KINDS = (
     "crystal-retrieval-3",
     "gates-chain",
     "think-answer",
+    "openvino-bytes-2",
 )
 
 
