@@ -10,7 +10,7 @@ RANDOMNESS = "randomness"  # the field of a protocol and of a claim about a valu
 LATE_CITED = "cited"  # the source of that value that is the claim of a cited study
 LATE_SOURCES = ("nonce", "beacon", "anchor", "local", LATE_CITED)  # what brings that value
 CURRENT_JUDGING = 3  # the rules of judging of every new study but those with `slip`
-SHARED_ALPHA_JUDGING = 4  # these: as 3, and the questions of an anatomy share one alpha
+SHARED_ALPHA_JUDGING = 4  # these: as 3, and its questions share one alpha with that of the chosen signal
 RERUN_SUFFIX = " (again)"  # suffix of the name of an arm that a probe runs a second time
 VERDICT_WORDS = ("CONFIRMED", "REFUTED", "INCONCLUSIVE", "SCREENED", "DEVIATED", "RE-USED")  # of the judge
 # Characters that print nothing: Hangul fillers, Khmer vowels, a joiner, blank Braille.

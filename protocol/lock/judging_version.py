@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
+from protocol.formats.instruments import INSTRUMENTS
 from protocol.formats.vocabulary import CURRENT_JUDGING, SHARED_ALPHA_JUDGING
 from protocol.lock import version_1
 
@@ -47,7 +48,8 @@ def choose_judging(parent: Mapping[str, Any] | None, protocol: str, content: Map
         for number, shipped in ((2, SECOND), (3, THIRD)):
             if shipped.get(parent["lock"]) == protocol:
                 return number
-    return SHARED_ALPHA_JUDGING if "slip" in content.get("anatomy", {}) else CURRENT_JUDGING
+    has_slip = any("slip" in content.get(instrument.name, {}) for instrument in INSTRUMENTS)
+    return SHARED_ALPHA_JUDGING if has_slip else CURRENT_JUDGING
 
 
 def shipped_judging(digest: str) -> dict[str, int]:

@@ -283,7 +283,7 @@ FIELDS = documents.declare_document(
         ),
         "judging": Field(
             Integer(1, 4),
-            "The rules of judging: 3, of an anatomy with `slip` 4, or fewer where a study that ships with kv-prereg is "
+            "The rules of judging: 3, with `slip` 4, or fewer where a study that ships with kv-prereg is "
             "run again as it was locked.",
         ),
         "chance": Field(

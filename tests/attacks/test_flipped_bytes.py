@@ -59,7 +59,7 @@ def named(folder, kind, path):
         return path in inventory.check(study)
     if kind == "derived":
         try:
-            return f"the same content; other bytes: {path}" in verify_drawings.check(study)
+            return f"only the bytes differ: {path}" in verify_drawings.check(study)
         except (CannotTell, Tampered) as finding:  # it cannot tell where the name of the producer is damaged
             return f"{path}: not what" in str(finding)
     return [one for one in auditor.audit(study) if told(one)]

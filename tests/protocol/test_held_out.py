@@ -316,7 +316,12 @@ def test_nothing_but_the_door_calls_a_raw_builder_and_nothing_but_confirm_opens_
     """
     allowed = {
         # A task of several asks its parts; new questions are drawn from a seed that no study has.
-        "build": {"tasks/held_out_guard.py", "tasks/task_union.py", "init.py"},
+        "build": {
+            "tasks/held_out_guard.py",
+            "tasks/task_union.py",
+            "init.py",
+            "adapters/openvino_arm.py",  # of a file of the author's, what a claim released
+        },
         "redrawn": {
             "tasks/held_out_guard.py",
             "tasks/task_union.py",

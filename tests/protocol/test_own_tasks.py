@@ -14,6 +14,7 @@ from protocol import replicate, tasks
 from protocol.evidence import records
 from protocol.evidence.audit import inventory
 from protocol.evidence.registration import Registration
+from protocol.formats import files
 from protocol.formats.refusals import BadInput
 from protocol.instruments.exports import lock_sentences
 from protocol.lock import frozen_problems, lock, task_splits, verify_problems
@@ -93,7 +94,7 @@ def test_the_lock_has_the_chosen_problems_their_clusters_and_the_digest_of_the_f
     clusters = {row["id"]: row["cluster"] for row in rows}
     assert item["clusters"] == {each: clusters[each] for each in (*item["dev"], *item["confirm"])}
     assert "levels" not in item
-    assert content["data"] == {"questions": studies.closure.files.sha256(done / FILE)}
+    assert content["data"] == {"questions": files.sha256(done / FILE)}
     assert content["checks"]["golds"]["questions"] == {"purpose": "gold self-check", "dev": 2, "confirm": 11}
     ours = content["items"]["needle-256"]
     whole = splits.load("needle-256")
@@ -169,7 +170,7 @@ def test_what_a_lock_says_of_a_task_of_lm_eval_is_derived_without_lm_eval(table,
     item = task_splits.read_split("theirs", registry.make_task(table, study))
     kind = "clusters" if "data" in table else "levels"
     content = studies.content(study / "lock.json")
-    content["data"]["theirs"] = studies.closure.files.sha256(study / "data.jsonl")
+    content["data"]["theirs"] = files.sha256(study / "data.jsonl")
     opened = Registration.with_lock(study, lock.Lock(content, "0" * 64))
     first = item["confirm"][0]
     for edited in (item, {**item, "confirm": item["confirm"][1:]}, {**item, kind: {**item[kind], first: "alone"}}):

@@ -156,7 +156,11 @@ def test_extraction_has_collapsed_where_44_of_100_wrong_answers_are_none(tmp_pat
 
 def test_the_words_are_those_of_the_report():
     for path in sorted((ROOT / "registrations").glob("*/verdict.json")):
-        (study,) = {record.study for record in study_outcomes.read_records(path.parent)}
+        records = study_outcomes.read_records(path.parent)
+        if not records:  # others decoded: no policy of ours
+            assert path.parent.name.startswith("openvino-")
+            continue
+        (study,) = {record.study for record in records}
         assert study.verdict_text == formatting.verdict_text(page.read_judged(path.parent)), path
 
 

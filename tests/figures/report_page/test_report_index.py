@@ -154,7 +154,11 @@ def test_the_index_over_the_shipped_registrations_has_a_line_for_each_protocol()
     page = parsed(report_index.render_index(entries))
     locked = len(list(reports.SHIPPED.glob("*/lock.json")))
     words = [json.loads((path / "verdict.json").read_bytes())["judged"]["verdict"] for path in reports.JUDGED]
-    counted = ("CONFIRMED", "CONFIRMED (1 for one model alone, 4 UNWITNESSED)"), ("REFUTED", "REFUTED"), ("INCONCLUSIVE", "INCONCLUSIVE")
+    counted = (
+        ("CONFIRMED", "CONFIRMED (1 for one model alone, 4 UNWITNESSED)"),
+        ("REFUTED", "REFUTED"),
+        ("INCONCLUSIVE", "INCONCLUSIVE"),
+    )
     told = ", ".join(f"{words.count(word)} {text}" for word, text in counted)
     assert page.all("strong")[0].text.startswith(f"{locked} registered, {len(words)} judged: {told}")
 

@@ -291,7 +291,7 @@ def test_drift_can_be_told_without_torch_and_names_what_changed(registered, tree
     code = studies.BLOCK_TORCH + (
         "from pathlib import Path\n"
         "from protocol.workspace import drift\n"
-        "from protocol.lock import closure\n"
+        "from protocol.lock import installed_files\n"
         "from protocol.evidence.registration import Registration\n"
         "held = Registration(Path(sys.argv[1]))\n"
         "for line in drift.list_drift(held, Path(sys.argv[2]), installed_files.environment()): print(line)\n"
