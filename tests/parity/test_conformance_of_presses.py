@@ -38,6 +38,7 @@ BROKEN = {
     "MergingPress": {EXACT},  # averages
     "RandomPress": {ALIKE},  # draws from torch's stream
 }
+MAY_BREAK = {"CompactorPress": {ALIKE}}  # draws a sketch from it: on some processors the slots are the same ones
 
 
 class PressLaws(CacheLaws):
@@ -70,7 +71,8 @@ def make_press(name, ratio):
 
 @pytest.mark.parametrize("name", sorted({*supported_presses.RUNNABLE} - {"SimLayerKVPress"}))  # it has no ratio
 def test_a_press_keeps_every_law_but_those_that_it_breaks_by_design(name):
-    assert PressLaws(name).broken().keys() == BROKEN.get(name, set())
+    broken, always = PressLaws(name).broken().keys(), BROKEN.get(name, set())
+    assert always <= broken <= always | MAY_BREAK.get(name, set())
 
 
 def test_another_press_is_not_taken_for_the_reference():
