@@ -47,7 +47,7 @@ class Instance:
         builder = (
             x509.CertificateBuilder(self.name, subject, key.public_key(), x509.random_serial_number())
             .not_valid_before(NOW - timedelta(days=days))
-            .not_valid_after(NOW + timedelta(days=days, minutes=10))
+            .not_valid_after(NOW + timedelta(days=days, minutes=50))
         )
         usage = dict.fromkeys(
             ("content_commitment", "key_encipherment", "data_encipherment", "key_agreement", "crl_sign"), False

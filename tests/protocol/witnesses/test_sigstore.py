@@ -229,7 +229,7 @@ def test_a_log_that_promises_no_time_needs_a_stamp_and_the_latest_counts(study, 
     trusted = written(tmp_path / "trusted", instance)
     genuine = stamped(stamping, bundle)
     vouched = verify(study, trusted, with_stamps(bundle, genuine))
-    assert 0 <= vouched.order - NOW.timestamp() < 600
+    assert 0 <= vouched.order - NOW.timestamp() < 3000
     forged = copy.deepcopy(genuine)
     answer = base64.b64decode(genuine["signedTimestamp"])
     year = str(NOW.year).encode()
