@@ -19,14 +19,13 @@ Needs `pip install '.[run,openvino]'`. Exit status: 0 done; 2 bad input; 3 the m
 
 import csv
 import io
-import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from protocol import command
-from protocol.formats import files
+from protocol.formats import files, strict_json
 from protocol.formats.progress_display import phase
 from protocol.formats.refusals import BadInput
 
@@ -83,10 +82,10 @@ def act(args: Options) -> int:
     if args.out.exists():
         raise BadInput(f"{args.out}: exists and is written once; name another file")
     from protocol import grading
-    from protocol.tasks.file_task import FileTask
+    from protocol.tasks.file_task import FileTask, as_context
 
     task = FileTask("problems", args.problems, args.grader)
-    names, grader = read_released(args.released, task.ids()), grading.get_grader(args.grader)
+    names = read_released(args.released, task.ids())
     # Imported late: both are slow, and --help and the refusals above need neither.
     with phase("loading transformers and OpenVINO"):
         from protocol.models import fetch, load
@@ -95,14 +94,15 @@ def act(args: Options) -> int:
         pipeline = open_pipeline(fetch.fetch_gguf(args.model, files.cache_home()), args)
         tokenizer = load.tokenizer(args.model, files.cache_home())
     rows, counter = [], prompting.counter(tokenizer)
-    for number, name in enumerate(names):
-        with phase(f"decoding: {number} of {len(names)} problems, {args.out.stem}"):
-            problem = task.build(name, counter)
-            prompt, _ = prompting.render(problem, tokenizer, "inside")
-            answer = decode(pipeline, number, prompt, args.max_new_tokens, tokenizer.eos_token_id)
-            text = tokenizer.decode(answer.token_ids, skip_special_tokens=True)
-            grade = grading.best_grade(grader.grade, problem.gold, problem.prefix + text)
-            rows.append(format_row(problem, text, grade, len(prompt), answer))
+    with as_context(grading.get_grader(args.grader)) as grader:
+        for number, name in enumerate(names):
+            with phase(f"decoding: {number} of {len(names)} problems, {args.out.stem}"):
+                problem = task.build(name, counter)
+                prompt, _ = prompting.render(problem, tokenizer, "inside")
+                answer = decode(pipeline, number, prompt, args.max_new_tokens, tokenizer.eos_token_id)
+                text = tokenizer.decode(answer.token_ids, skip_special_tokens=True)
+                grade = grading.best_grade(grader.grade, problem.gold, problem.prefix + text)
+                rows.append(format_row(problem, text, grade, len(prompt), answer))
     write_rows(args.out, rows)
     held = [int(row["mean_cache_bytes"]) for row in rows]
     right = sum(row["score"] == "1" for row in rows)
@@ -114,12 +114,14 @@ def act(args: Options) -> int:
 def read_released(path: Path, known: Sequence[str]) -> list[str]:
     """Return the ids that released.json names, of its only task. Raises BadInput where the file has others."""
     try:
-        (names,) = json.loads(files.read(path)).values()
-    except (ValueError, AttributeError):
-        raise BadInput(f"{path}: is no released.json with one task; kv-prereg confirm writes it") from None
-    names = [str(name) for name in names]
+        (ids,) = strict_json.parse(files.read(path)).values()
+        names = [str(name) for name in ids]
+    except (ValueError, AttributeError, TypeError):
+        names = []
+    if not names:
+        raise BadInput(f"{path}: is no released.json with one task; kv-prereg confirm writes it")
     if missing := sorted({*names} - {*known}):
-        raise BadInput(f"--released: {missing[0]!r} is not in the problem file, nor are {len(missing) - 1} others")
+        raise BadInput(f"--released: {len(missing)} of its ids are not in the problem file, such as {missing[0]!a}")
     return names
 
 

