@@ -317,5 +317,7 @@ class Batch(EvictingBatch):
 
 
 def draws_of(rows: Sequence[BatchRow]) -> list[Draw]:
-    """Return the draw of the next token of every lane."""
-    return [Draw(row.request.problem, row.lane.seed, len(row.token_ids)) for row in rows]
+    """Return the draw of the next token of every lane. Its step counts from the beginning of the answer, so that a text
+    that continues where it was cut draws the noise that its tokens had.
+    """
+    return [Draw(row.request.problem, row.lane.seed, row.request.prompt.written + len(row.token_ids)) for row in rows]

@@ -44,7 +44,8 @@ class Prompt(NamedTuple):
 
     A policy that does not evict while decoding never evicts the query; one that does treats its slots like all others,
     from `first_event` on. The last `written` tokens, in the query and the context before it, belong to the answer and
-    not to the prompt as policies see it: a text continues where it was cut. Steps count from the cut.
+    not to the prompt as policies see it: a text continues where it was cut. Steps of an eviction schedule count from
+    the cut, those of the noise from the first of the `written` tokens.
     """
 
     context: tuple[int, ...]

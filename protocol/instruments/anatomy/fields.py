@@ -95,7 +95,7 @@ _FAILED = "it failed before"
 _ANSWERED = {
     "prompt": Field(DIGEST, "Digest of the canonical [context, query] token ids."),
     "prompt_tokens": Field(Integer(1), "Tokens of context and query."),
-    "text": Field(Text(), "The greedy answer of the whole cache."),
+    "text": Field(Text(), "The answer of the whole cache."),
     "grade": Field(_GRADE, "Of the text."),
 }
 _CUT = {

@@ -16,6 +16,7 @@ from protocol.instruments.anatomy.fields import BEYOND, HALVES, ORACLE, PARTS, P
 from protocol.instruments.anatomy.trace_file import assign_half
 from protocol.instruments.anatomy.windows import Occlude, Reading
 from protocol.plan.field_kinds import Number
+from protocol.plan.generation import TRUE
 
 if TYPE_CHECKING:
     from protocol.plan.design import Design
@@ -38,11 +39,12 @@ class Occlusion(NamedTuple):
     cut: Decimal
     new_tokens: int
     slip: Decimal | None = None
+    sampled: bool = False
 
 
 @declaration(kw_only=True)
 class Anatomy:
-    """The table [anatomy]. A trace is a greedy full-cache answer to a development problem, even if arms sample."""
+    """The table [anatomy]. A trace is an answer of the full cache to a development problem."""
 
     window: int = declare(Integer(1, MOST), "Tokens that are occluded at once.", 32)
     stride: int = declare(Integer(1, MOST), "Tokens from the beginning of one window to that of the next.", 16)
@@ -105,6 +107,13 @@ class Anatomy:
         if_absent="nothing is",
         only_if=WRITTEN,
     )
+    sampled: bool | None = optional(
+        TRUE,
+        "The tokens of traces and continuations are drawn at the temperature and top_p of `[generation]`, with the "
+        "noise of the first of `seeds`; every continuation of a problem has the noise of its trace.",
+        True,
+        if_absent="both are greedy, whatever the arms are",
+    )
 
     def occlusion(self) -> Occlusion:
         """Return the settings for the occlusions of one trace, with defaults for absent fields."""
@@ -118,6 +127,7 @@ class Anatomy:
             Decimal(1) if self.cut is None else self.cut,
             self.new_tokens,
             self.slip,
+            self.sampled is True,
         )
 
 
@@ -148,6 +158,8 @@ def faults(anatomy: Anatomy, design: "Design", evicting: Sequence[str]) -> Itera
         )
     if anatomy.slip is not None and anatomy.cut not in (None, Decimal(1)):
         yield f"anatomy.slip: is dropped right before the answer, not after {anatomy.cut} of the thought; leave out cut"
+    if anatomy.sampled and design.generation.temperature == 0:
+        yield "anatomy.sampled: nothing is drawn at temperature 0; leave sampled out, or set generation.temperature"
     if ORACLE in [arm.name for arm in design.arms]:
         yield f"arms.{ORACLE}: is what [anatomy] calls what its labels keep; name the arm otherwise"
     if not evicting:

@@ -13,6 +13,7 @@ from protocol.formats import canonical, files
 from protocol.formats.findings import CannotTell, NotRun
 from protocol.formats.refusals import Refusal, Tampered
 from protocol.instruments.anatomy import analysis, trace_file
+from protocol.instruments.anatomy.slip import DROPS
 from protocol.instruments.anatomy.trace_file import ANATOMY, CHOSEN, VERDICT
 from protocol.recompute import verify_grades, verify_judgement
 
@@ -79,7 +80,7 @@ def _check_grades(study: Registration) -> str:
     graded, started, wrong = 0, time.monotonic(), list[str]()
     for body in trace_file.read_traces(study).bodies:
         task, problem = body["task"], body["problem"]
-        for location, text, grade in _graded_texts(body):
+        for location, text, grade in graded_texts(body):
             try:
                 new_grade = graders.grade_text(task, problem, text, with_second=False)[0].status
             except Refusal as missing:  # the task, its data or math-verify is missing
@@ -99,12 +100,14 @@ def _check_grades(study: Registration) -> str:
     return f"{graded} texts of traces grade as recorded"
 
 
-def _graded_texts(body: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
+def graded_texts(body: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
     """Yield (location, text, grade) of everything that was graded in a line."""
     if "text" in body:
         yield "text", body["text"], body["grade"]
     if "control" in body:
         yield "control", body["control"]["text"], body["control"]["grade"]
+    for name in DROPS if "slip" in body else ():
+        yield f"slip.{name}", body["slip"][name]["text"], body["slip"][name]["grade"]
     for reading, windows in body.get("windows", {}).items():
         for start, stop, text, grade in windows:
             yield f"windows.{reading} [{start}, {stop})", text, grade

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
 import torch
@@ -25,14 +25,18 @@ from protocol.presses.pressed import LanePrefill
 
 
 class OccludedText(NamedTuple):
-    """All tokens fed before a continuation, and the windows of them to pad, one at a time."""
+    """All tokens fed before a continuation, and the windows of them to pad, one at a time. problem, written: as in a
+    request and its prompt; the noise of sampled tokens depends on them.
+    """
 
     token_ids: tuple[int, ...]
     windows: Sequence[range]
+    problem: str = ""
+    written: int = 0
 
 
 class Continuation(NamedTuple):
-    """A greedy continuation, without its stop token; refused: why there is none, otherwise empty."""
+    """A continuation, without its stop token; refused: why there is none, otherwise empty."""
 
     token_ids: tuple[int, ...]
     refused: str = ""
@@ -93,24 +97,33 @@ def continue_padded(
                 place: full_texts[number].replace_window(window, pad) for place, (number, window) in selection.items()
             }
             packed_prefill.feed(model, list(partial_texts.values()), chunk)
-            continuations |= continue_texts(decode, partial_texts, new_tokens)
+            sources = {place: texts[number] for place, (number, _) in selection.items()}
+            continuations |= continue_texts(decode, partial_texts, sources, new_tokens)
     in_order = (continuations[place] for place in range(len(places)))
     return [[next(in_order) for _ in text.windows] for text in texts]
 
 
-def continue_texts(decode: Decoder, texts: dict[int, PartialText], new_tokens: int) -> dict[int, Continuation]:
-    """Decode the continuation of each text greedily, in one batch of the engine, which takes them out of `texts`."""
+def continue_texts(
+    decode: Decoder, texts: dict[int, PartialText], sources: Mapping[int, OccludedText], new_tokens: int
+) -> dict[int, Continuation]:
+    """Decode the continuation of each text, in one batch of the engine, which takes them out of `texts`. sources: by
+    the same places, the text that each was before its window was padded.
+    """
     model = decode.model
     refused = Continuation((), f"{sampling.NON_FINITE_LOGITS} at decode step 0")
     continuations = {place: refused for place, text in texts.items() if not sampling.is_usable(text.logits)}
     requests = {
-        place: engine.Request(str(place), engine.Prompt(text.token_ids, ()), (full_cache_lane(),))
+        place: engine.Request(
+            sources[place].problem,
+            engine.Prompt(text.token_ids, (), sources[place].written),
+            (full_cache_lane()._replace(key=str(place), seed=decode.seed),),
+        )
         for place, text in texts.items()
         if place not in continuations
     }
 
     def record_outcome(row: BatchRow, outcome: engine.Outcome | engine.LaneFailure) -> None:
-        continuations[int(row.request.problem)] = (
+        continuations[int(row.lane.key)] = (
             Continuation((), outcome.reason)
             if isinstance(outcome, engine.LaneFailure)
             else Continuation(outcome.token_ids)
@@ -118,7 +131,17 @@ def continue_texts(decode: Decoder, texts: dict[int, PartialText], new_tokens: i
 
     attention = choose_attention(model.network, decode.attention)
     storage_formats = build_storage_formats(model, list(requests.values()))
-    batch = Batch(model, new_tokens, 0.0, 1.0, new_tokens + 1, frozenset(), storage_formats, record_outcome, attention)
+    batch = Batch(
+        model,
+        new_tokens,
+        decode.temperature,
+        decode.top_p,
+        new_tokens + 1,
+        frozenset(),
+        storage_formats,
+        record_outcome,
+        attention,
+    )
     for place, request in requests.items():
         text, n, (lane,) = texts.pop(place), len(request.prompt.context), request.lanes
         prefilled = LanePrefill(text.keys, text.values, [None] * len(text.keys), text.logits, n, used_rng=False)

@@ -82,11 +82,12 @@ def occlude_traces(
     BATCH_WINDOWS windows: the batch composition is a function of the arguments. In another batch composition
     a record is the same up to the rounding of the dtype.
 
-    task: its name in the study. lanes: how many decode at once; None for what fits in the free memory. Decoding is
-    greedy. Raises as the held-out guard's `build` and `engine.run` do: refusals of a policy are recorded in the body.
+    task: its name in the study. lanes: how many decode at once; None for what fits in the free memory. Raises as the
+    held-out guard's `build` and `engine.run` do: refusals of a policy are recorded in the body.
     """
     registered = next(candidate for candidate in planned.protocol.tasks if candidate.name == task)
-    decode, waiting = traces.make_decoder(planned, model, lanes), list[TraceLine | OccludedTrace]()
+    decode = traces.make_decoder(planned, model, lanes, is_sampled=settings.sampled)
+    waiting = list[TraceLine | OccludedTrace]()
     for first in range(0, len(problems), BATCH_ANSWERS):
         for candidate in begin_traces(planned, decode, registered, problems[first : first + BATCH_ANSWERS], settings):
             waiting.append(candidate)
@@ -208,14 +209,19 @@ class OccludedTrace:
         return (self.trace.fed_tokens + self.trace.token_ids)[: self.span.tokens]
 
     @property
+    def written(self) -> int:
+        """The number of tokens before the continuation that the model wrote."""
+        return self.span.tokens - self.trace.prompt.tokens
+
+    @property
     def prompt(self) -> engine.Prompt:
-        written = self.span.tokens - self.trace.prompt.tokens
-        return engine.Prompt(self.token_ids[: self.span.event], self.token_ids[self.span.event :], written)
+        return engine.Prompt(self.token_ids[: self.span.event], self.token_ids[self.span.event :], self.written)
 
     @property
     def text(self) -> continuations.OccludedText:
         """Its windows, and an empty window for the full text."""
-        return continuations.OccludedText(self.token_ids, (*self.windows, range(self.span.tokens, self.span.tokens)))
+        places = (*self.windows, range(self.span.tokens, self.span.tokens))
+        return continuations.OccludedText(self.token_ids, places, self.trace.problem.id, self.written)
 
     @property
     def lanes(self) -> tuple[engine.Lane, ...]:
@@ -358,8 +364,8 @@ def decode_lanes(group: Sequence[OccludedTrace]) -> tuple[list[dict[int, Continu
         results = run_lanes(group, [lanes | others for lanes, others in zip(base_lanes, arm_lanes, strict=True)])
     except BadInput:  # of some arm, or of the model; the lanes are run alone to find which
         results = run_lanes(group, base_lanes)
-        for index in arm_lanes[0]:
-            single_lanes = [{index: others[index]} for others in arm_lanes]
+        for index in dict.fromkeys(index for others in arm_lanes for index in others):  # a wrong trace has no arms
+            single_lanes = [{index: others[index]} if index in others else {} for others in arm_lanes]
             for trace_results, added in zip(results, explain_refusals(group, single_lanes), strict=True):
                 trace_results |= added
     return (
@@ -385,14 +391,15 @@ def explain_refusals(
 def run_lanes(
     group: Sequence[OccludedTrace], lanes: Sequence[Mapping[int, engine.Lane]]
 ) -> list[dict[int, Continuation]]:
-    """Return the continuation in each lane of each trace, by index."""
-    if not any(lanes):
+    """Return the continuation in each lane of each trace, by index; none for a trace without lanes."""
+    with_lanes = [(trace, trace_lanes) for trace, trace_lanes in zip(group, lanes, strict=True) if trace_lanes]
+    if not with_lanes:
         return [{} for _ in group]
-    requests = [trace.request(trace_lanes.values()) for trace, trace_lanes in zip(group, lanes, strict=True)]
-    outcomes = group[0].decode.run(requests, group[0].settings.new_tokens)
+    requests = [trace.request(trace_lanes.values()) for trace, trace_lanes in with_lanes]
+    outcomes = iter(group[0].decode.run(requests, group[0].settings.new_tokens))
     return [
-        dict(zip(trace_lanes, map(trace.grade_outcome, lane_outcomes), strict=True))
-        for trace, trace_lanes, lane_outcomes in zip(group, lanes, outcomes, strict=True)
+        dict(zip(trace_lanes, map(trace.grade_outcome, next(outcomes)), strict=True)) if trace_lanes else {}
+        for trace, trace_lanes in zip(group, lanes, strict=True)
     ]
 
 

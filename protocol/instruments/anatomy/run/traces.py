@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from policies import Mark
@@ -23,25 +23,35 @@ class Graded(NamedTuple):
 
 @dataclass(frozen=True)
 class Decoder:
-    """How continuations are decoded: greedily, and otherwise as in `[generation]`.
+    """How traces and continuations are decoded: greedily at temperature 0, and otherwise as in `[generation]`.
 
-    lanes: how many decode at once; None for as many as fit in half of the free memory.
+    lanes: how many decode at once; None for as many as fit in half of the free memory. seed: of the noise of every
+    lane, whatever its own is, so that all continuations of a problem share the noise of its trace.
     """
 
     model: LoadedModel
     prefill_chunk: int | None
     attention: str | None
     lanes: int | None
+    temperature: float = 0.0
+    top_p: float = 1.0
+    seed: int = 0
 
     def run(
         self, requests: Sequence[engine.Request], new_tokens: int
     ) -> list[tuple[engine.Outcome | engine.LaneFailure, ...]]:
         """Return one outcome for each lane, request by request, all in one batch. No eviction while a lane decodes."""
+        requests = [
+            request._replace(lanes=tuple(lane._replace(seed=self.seed) for lane in request.lanes))
+            for request in requests
+        ]
         count = sum(len(request.lanes) for request in requests)
         result = engine.run(
             self.model,
             requests,
             max_new_tokens=new_tokens,
+            temperature=self.temperature,
+            top_p=self.top_p,
             max_concurrent=None if self.lanes is None else min(self.lanes, count),
             prefill_chunk=self.prefill_chunk,
             first_event=new_tokens + 1,
@@ -76,9 +86,14 @@ class PosedProblem(NamedTuple):
     grade: Grading
 
 
-def make_decoder(planned: PlannedStudy, model: LoadedModel, lanes: int | None) -> Decoder:
+def make_decoder(planned: PlannedStudy, model: LoadedModel, lanes: int | None, *, is_sampled: bool) -> Decoder:
+    """is_sampled: draw tokens at the temperature and top_p of the study, with the noise of its first seed."""
     generation = planned.protocol.generation
-    return Decoder(model, generation.prefill_chunk, generation.attention, lanes)
+    greedy = Decoder(model, generation.prefill_chunk, generation.attention, lanes)
+    if not is_sampled:
+        return greedy
+    settings = generation.engine_settings()
+    return replace(greedy, temperature=settings["temperature"], top_p=settings["top_p"], seed=planned.protocol.seeds[0])
 
 
 def pose_problem(planned: PlannedStudy, model: LoadedModel, task: Task, problem: str) -> PosedProblem:
@@ -104,7 +119,7 @@ def full_cache_lane() -> engine.Lane:
 
 
 def decode_traces(decode: Decoder, posed: Sequence[PosedProblem], new_tokens: int) -> list[Trace]:
-    """Return the greedy answers with the full cache, of at most `new_tokens` tokens, in one batch."""
+    """Return the answers with the full cache, of at most `new_tokens` tokens, in one batch."""
     requests = [engine.Request(problem.id, prompt, (full_cache_lane(),)) for problem, prompt, _ in posed]
     return [
         Trace(problem, prompt, (), Graded("", ""), outcome.reason)

@@ -1,11 +1,13 @@
 """Both readings, token for token, against transformers' own generate: one window at a time, its own cache."""
 
+import hashlib
 from fractions import Fraction
 
+import numpy as np
 import pytest
 import torch
 from hybrid_networks import hybrid
-from tiny_networks import tiny, words
+from tiny_networks import VOCABULARY, tiny, words
 from transformers import DynamicCache
 
 from protocol import engine
@@ -121,3 +123,55 @@ def test_logits_that_name_no_token_refuse_their_window_alone():
     )
     assert fine.token_ids == generated(model, token_ids)
     assert (broken.token_ids, broken.refused) == ((), "logits: not finite at decode step 0")
+
+
+TEMPERATURE, SEED = 1.7, 3
+
+
+def sampled(model, token_ids, written, count, dropped=()):
+    """By a plain loop: the network reads everything again for each token, but for the slots that were dropped of the
+    first `len(token_ids) - 1` tokens, which the others were computed with. written: how many of these tokens were drawn
+    before, so that the noise goes on from there.
+    """
+    network, event = model.network, len(token_ids) - 1
+    made = []
+    for step in range(written, written + count):
+        cache = DynamicCache(config=network.config)
+        network(torch.tensor([token_ids[:event]]), past_key_values=cache, use_cache=True)
+        kept = [at for at in range(event) if at not in dropped]
+        for layer in cache.layers:
+            layer.keys, layer.values = layer.keys[:, :, kept], layer.values[:, :, kept]
+        for at in range(event, len(token_ids) + len(made)):
+            ids, places = torch.tensor([[(*token_ids, *made)[at]]]), torch.tensor([[at]])
+            logits = network(ids, past_key_values=cache, use_cache=True, position_ids=places).logits[0, -1]
+        digest = hashlib.sha256(repr(("gumbel", "p", SEED, step)).encode()).digest()
+        raw = np.random.Philox(key=int.from_bytes(digest[:16])).random_raw(VOCABULARY)
+        noise = -np.log(-np.log(((raw >> np.uint64(12)) + 0.5) / 2.0**52))
+        made.append(int((logits.double() / TEMPERATURE + torch.tensor(noise)).argmax()))
+    return tuple(made)
+
+
+def test_sampled_continuations_draw_the_noise_that_the_tokens_of_the_trace_had():
+    """With nothing occluded the trace goes on as it did; with a window occluded, only the logits are others."""
+    model, prompt, cut = tiny("Llama", torch.float32), words(20, seed=5), 14
+    decode = Decoder(model, None, None, None, temperature=TEMPERATURE, seed=SEED)
+    with torch.no_grad():
+        trace = sampled(model, prompt, 0, cut + NEW)
+    ((whole,),) = decode.run([engine.Request("p", engine.Prompt(prompt, ()), (full_cache_lane(),))], cut + NEW)
+    assert whole.token_ids == trace
+    token_ids = prompt + trace[:cut]
+    event, found = len(token_ids) - 1, (range(20, 26), range(25, 33), range(3, 9))
+    fed = engine.Prompt(token_ids[:event], token_ids[event:], cut)
+    (outcomes,) = decode.run([engine.Request("p", fed, (full_cache_lane(), *dropping_lanes(event, found)))], NEW)
+    none = range(len(token_ids), len(token_ids))
+    (anew,) = continue_padded(decode, [OccludedText(token_ids, (*found, none), "p", cut)], PAD, NEW)
+    rest = trace[cut:]
+    with torch.no_grad():
+        dropped = [sampled(model, token_ids, cut, NEW, window) for window in found]
+        padded = [
+            sampled(model, tuple(PAD if at in window else token for at, token in enumerate(token_ids)), cut, NEW)
+            for window in found
+        ]
+    assert [one.token_ids for one in outcomes] == [rest, *dropped]
+    assert [one.token_ids for one in anew] == [*padded, rest]
+    assert len({rest, *dropped, *padded}) > 3

@@ -6,6 +6,7 @@ from fractions import Fraction
 from itertools import pairwise
 from types import SimpleNamespace
 
+import labelled_traces
 import numpy as np
 import pytest
 import torch
@@ -15,6 +16,7 @@ from tiny_networks import LAYERS, Q_HEADS, tiny, words
 from protocol.instruments.anatomy import slip, windows
 from protocol.instruments.anatomy.analysis import data_flow, slip_test
 from protocol.instruments.anatomy.analysis.traces import Anatomy, Trace, Values
+from protocol.instruments.anatomy.audit import recompute
 from protocol.instruments.anatomy.run import trace_record
 from protocol.instruments.anatomy.run.answer_attention import measure_answer_attention
 
@@ -59,6 +61,15 @@ def test_attention_of_the_answer_and_returns_of_the_thought_by_a_plain_loop(chun
         assert values[1] == pytest.approx(np.mean(gaps))
         if at < end - 1:
             assert values[2] == pytest.approx(np.mean(lasts) / (end - 1 - at))
+
+
+def test_an_audit_grades_what_is_said_without_each_set_again():
+    slipped = {"answer": 2, **{name: {"text": name, "grade": "wrong"} for name in ("bottom", "random", "top")}}
+    body = labelled_traces.line("m", "t", "p/1", slip=slipped).body
+    graded = [(where, text, grade) for where, text, grade in recompute.graded_texts(body) if where.startswith("slip")]
+    assert graded == [(f"slip.{name}", name, "wrong") for name in ("bottom", "random", "top")]
+    without = labelled_traces.line("m", "t", "p/1").body
+    assert len(list(recompute.graded_texts(without))) == len(list(recompute.graded_texts(body))) - 3
 
 
 def test_an_answer_without_a_thought_has_no_sets_where_a_question_is_fed_after_the_eviction():

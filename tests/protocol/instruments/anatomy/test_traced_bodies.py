@@ -12,6 +12,7 @@ from transformers import AutoModelForCausalLM, DynamicCache
 from policies import BudgetError, Calibrated, Statistics, View, get
 from policies.epikv import Epiphany, preserving_policy
 from policies.signals import AttentionSums, HiddenChange, Keys, Trace
+from protocol import engine
 from protocol.formats import files
 from protocol.instruments.anatomy import fields
 from protocol.instruments.anatomy.run import trace_record
@@ -79,7 +80,7 @@ def planned(**changes):
 
 def settings(**changes):
     own = {"window": 16, "stride": 8, "reading": "dropped", "occlude": "reasoning", "boundary": "\\boxed{"}
-    own |= {"tail": None, "cut": Decimal("0.5"), "new_tokens": 96, "slip": None}
+    own |= {"tail": None, "cut": Decimal("0.5"), "new_tokens": 96, "slip": None, "sampled": False}
     return SimpleNamespace(**{**own, **changes})
 
 
@@ -321,6 +322,36 @@ def test_a_wrong_answer_is_asked_again_without_what_it_reads_least(model, monkey
         assert made.body["slip"][name] == {"text": text, "grade": "wrong"}
     assert made.body["slip"]["bottom"]["text"] != made.body["slip"]["top"]["text"]
     assert "slip" not in states(model, cut=Decimal(1))[2].body
+
+
+def test_a_sampled_trace_is_the_answer_that_the_full_cache_draws_and_its_control_goes_on_as_it_did(model, monkeypatch):
+    """With the first of two seeds. Right and wrong ones are in one batch; an arm fails, and a wrong one has no arms."""
+    problems = ["chain/06/006", "chain/06/000", "chain/06/016", "chain/06/020"]
+    sampled = {"temperature = 0.6": "temperature = 1.4\ntop_p = 0.98", "seeds = [0]": "seeds = [5, 6]"}
+    study, deep = planned(**sampled), preserving_policy(Epiphany(band_a=(0,), band_b=(9,), depth=None))
+    arms = [Arm("deep", "80", 80, deep), Arm("h2o", "40", 40, get("h2o"))]
+    monkeypatch.setattr(trace_record, "study_arms", lambda *of: arms)
+    own = settings(cut=Decimal(1), new_tokens=16, window=40, stride=40, slip=Decimal("0.3"), sampled=True)
+    lines = list(trace_record.occlude_traces(study, model, "chain", problems, own))
+    counter, requests = prompting.counter(model.tokenizer), []
+    for problem in problems:
+        built = held_out_guard.build(study.tasks["chain"], "chain", problem, counter)
+        context, query = prompting.render(built, model.tokenizer, "inside")
+        lane = engine.Lane("full", get("full"), None, 5)
+        requests.append(engine.Request(problem, engine.Prompt(tuple(context), tuple(query)), (lane,)))
+    ran = engine.run(model, requests, max_new_tokens=224, temperature=1.4, top_p=0.98)
+    texts = [model.tokenizer.decode(list(answer.outcomes[0].token_ids)) for answer in ran.answers]
+    assert [line.body["text"] for line in lines] == texts
+    assert [line.body["grade"] for line in lines] == ["wrong", "correct", "wrong", "correct"]
+    for line in lines:
+        body = line.body
+        assert fields.find_fault(body | HEAD) is None
+        assert body["text"].endswith(body["control"]["text"])
+        assert body["control"]["grade"] == body["grade"]
+        assert set(body["slip"]) == {"answer", "bottom", "random", "top"}
+        if body["grade"] == "correct":
+            assert body["kept"][0]["reason"].startswith("model chain-qwen2: a policy reads the output of layer 9")
+            assert {"grade"} <= body["kept"][1].keys()
 
 
 def test_a_layer_that_is_not_there_fails_its_arm_alone(model, monkeypatch):
