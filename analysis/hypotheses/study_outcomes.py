@@ -42,7 +42,7 @@ class Study(NamedTuple):
     """The time by which studies are sorted."""
     judged: bool
     memory: str
-    """The unit in which memory is matched: "slots", "bytes" or "total"."""
+    """The unit in which memory is matched: "slots", "bytes", "total" or "reads"."""
     replicates: str
     """The study whose problems it runs again; else empty."""
 

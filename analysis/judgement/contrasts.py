@@ -17,7 +17,7 @@ from analysis.judgement.study_files import NOT_RUN, Study, read_document
 from analysis.judgement.untrusted_files import RecordError
 from analysis.stats import resampled_units
 from analysis.stats.memory_matching import Reference
-from protocol.formats.vocabulary import FULL
+from protocol.formats.vocabulary import FULL, READS
 
 # The lanes of one arm in one cell, by column.
 Lanes: TypeAlias = pd.DataFrame | Mapping[str, NDArray[Any]]
@@ -27,7 +27,12 @@ MILLION = 10**6
 # mean slots. Windows of sliding layers, equal in all arms, are left out: they would make different caches look
 # similar. Bytes include the room that is reserved for tokens to come.
 MEMORY: Mapping[str, tuple[str, ...]] = MappingProxyType(
-    {"slots": ("mean_slots",), "bytes": ("evictable_bytes",), "total": ("evictable_bytes", "state_bytes")}
+    {
+        "slots": ("mean_slots",),
+        "bytes": ("evictable_bytes",),
+        "total": ("evictable_bytes", "state_bytes"),
+        READS: ("reads",),
+    }
 )
 
 
@@ -184,7 +189,7 @@ def lane_memory(
     """
     counts = lock["protocol"]["content"]["decision"].get("memory", "slots")
     columns, size = MEMORY[counts], None
-    if counts != "slots" and not is_judged_as_shipped(lock):
+    if counts in ("bytes", "total") and not is_judged_as_shipped(lock):
         size = (lock.get("slot_bytes") or {}).get(model)
         if size is not None or counts == "bytes":
             columns = ("mean_slots", *columns[1:])

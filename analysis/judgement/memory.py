@@ -19,7 +19,13 @@ from protocol.formats.vocabulary import FULL, ISO_CACHE
 Arms = Mapping[tuple[str, ...], Lanes]  # from `Study.by_arm` or `columns_by_arm`
 # Measures of memory, each with its column; they may differ even if the registered memory matches.
 MEASURES: Mapping[str, str] = MappingProxyType(
-    {"slots": "mean_slots", "peak slots": "peak_slots", "bytes": "evictable_bytes", "granted": "granted"}
+    {
+        "slots": "mean_slots",
+        "peak slots": "peak_slots",
+        "bytes": "evictable_bytes",
+        "granted": "granted",
+        "reads": "reads",
+    }
 )
 
 

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from analysis.rules.sentences import contrast_name, list_first
+from protocol.formats.vocabulary import READS
 
 NEGLIGIBLE = 0.001  # smaller relative differences of memory are not reported unless they decided
 MAX_DISTANCE = 2.0  # memory ratio to the nearest measurement of a slope above which it is reported
@@ -13,6 +14,7 @@ MEASURE_NAMES = {  # names of the measures in a row
     "held bytes": "mean bytes of the slots in use",
     "peak slots": "peak slots",
     "granted": "the budgets that the cadence granted",
+    "reads": "mean slots that a token read",
     "state": "the policies' own state (as a share of the cache)",
 }
 
@@ -70,9 +72,9 @@ def _beyond_tolerance(rows: Sequence[Mapping[str, Any]], tolerance: float) -> li
         return []
     most = max(more, key=lambda row: float(row["cache_ratio"]))
     return [
-        f"The same memory in {len(more)} of {len(rows)} contrasts, judged as iso-cache: the subject held up to "
-        f"{_format_percent(float(most['cache_ratio']) - 1)} ({contrast_name(most)}). A win there exceeds all that the "
-        "comparator gains up to its next larger measurement."
+        f"The same memory in {len(more)} of {len(rows)} contrasts, judged as iso-cache: the subject {_verb(most)} up "
+        f"to {_format_percent(float(most['cache_ratio']) - 1)} ({contrast_name(most)}). A win there exceeds all that "
+        "the comparator gains up to its next larger measurement."
     ]
 
 
@@ -110,8 +112,8 @@ def _unpriced(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     unbounded = [row for row in rows if _is_unbounded(row)]
     if unbounded:
         return [
-            f"What memory buys in {len(unbounded)} of {len(rows)} contrasts: the subject held more, and its "
-            "comparator was measured nowhere with as much, so that they are not matched: "
+            f"What memory buys in {len(unbounded)} of {len(rows)} contrasts: the subject {_verb(unbounded[0])} more, "
+            "and its comparator was measured nowhere with as much, so that they are not matched: "
             f"{list_first(map(contrast_name, unbounded))}."
         ]
     blind = [row for row in rows if row["matched"] and row["memory"].get("slope", "") is None and _excess(row) != 0]
@@ -119,7 +121,7 @@ def _unpriced(rows: Sequence[Mapping[str, Any]]) -> list[str]:
         return []
     return [
         f"What memory buys in {len(blind)} of {len(rows)} contrasts: their comparator was measured at one "
-        "budget alone, without a full cache, so that the arm that held more cannot win: "
+        f"budget alone, without a full cache, so that the arm that {_verb(blind[0])} more cannot win: "
         f"{list_first(map(contrast_name, blind))}."
     ]
 
@@ -160,6 +162,11 @@ def _differing_measures(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     if not clauses:
         return []
     return [f"Equal memory in every sense; at most, the subject differed in {'; '.join(clauses)}."]
+
+
+def _verb(row: Mapping[str, Any]) -> str:
+    """Return what an arm did with the memory that is compared."""
+    return "read" if row["memory"]["by"] == READS else "held"
 
 
 def _excess(row: Mapping[str, Any]) -> float:

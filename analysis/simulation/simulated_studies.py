@@ -16,7 +16,7 @@ from analysis.rules import full_cache_gate
 from analysis.rules.rule import arm_pairs, is_against_full
 from analysis.rules.self_test_cases import EndedLanes, Outcome, PlannedContrast, Scenario, Vacuous
 from analysis.stats import above_chance
-from protocol.formats.vocabulary import CURRENT_JUDGING, FULL
+from protocol.formats.vocabulary import CURRENT_JUDGING, FULL, READS
 
 SLOTS = 1000.0  # slots of every arm unless its memory is unmatched
 FULL_SLOTS = 2000.0  # slots of the full cache, so that the curve has a slope
@@ -129,6 +129,8 @@ class _CellTables:
         for name in ("mean_slots", "peak_slots", "mean_bytes", "evictable_bytes"):
             measured[name] = np.full(len(problems), slots)
         measured["state_bytes"] = np.zeros(len(problems))
+        if self.decision.get("memory") == READS:
+            measured["reads"] = measured["mean_slots"]
         # No two arms give the same answers, only the same grades.
         measured["tokens"] = np.full(len(problems), self.lengths.setdefault((budget, arm), 1.0 + len(self.lengths)))
         ended = self.scenario.ended

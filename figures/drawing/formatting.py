@@ -51,7 +51,9 @@ def score_notes(contrasts: Iterable[Mapping[str, Any]]) -> list[str]:
 
 
 def memory_basis(contrasts: Iterable[Mapping[str, Any]]) -> str:
-    """Return the registered basis of memory matching: "slots", "bytes" or "total"; slots if none was registered."""
+    """Return the registered basis of memory matching: "slots", "bytes", "total" or "reads"; slots if none was
+    registered.
+    """
     bases = ((contrast.get("memory") or {}).get("by") for contrast in contrasts)
     return str(next(filter(None, bases), "slots"))
 

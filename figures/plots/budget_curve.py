@@ -15,6 +15,7 @@ from figures.drawing import named_lines, page
 from figures.drawing.curves import Curves, Point, build_curves
 from figures.drawing.memory_axis import draw_memory_axis
 from figures.drawing.page import INK, PALE
+from protocol.formats.vocabulary import READS
 
 FEW = 5  # arms up to which each has limits that can be distinguished
 APART = 2.5  # points between the limits of arms with the same memory
@@ -24,6 +25,7 @@ AXES: Mapping[str, tuple[str, float]] = MappingProxyType(
         "slots": ("slots held per KV head and layer, mean", 1),
         "bytes": ("KiB of keys and values held, mean", 1024),
         "total": ("KiB held, with the policy's own state, mean", 1024),
+        READS: ("slots per KV head and layer that a new token reads, mean", 1),
     }
 )
 
@@ -32,7 +34,8 @@ def budget_curves(judged: Mapping[str, Any], lock: Mapping[str, Any], lanes: Any
     """Return the curves in registered order; empty if no arm was run at two budgets. lanes: those of
     `study_files.read`.
 
-    Memory is in the unit that the protocol matches: slots, bytes of the cache, or these plus the policy's own state.
+    Memory is in the unit that the protocol matches: slots held or read, bytes of the cache, or these plus the policy's
+    own state.
     """
     matched = _matched_memory(lock)
     curves = build_curves(judged, lanes, lambda entry, _: _arm_memory(entry, matched))
@@ -106,6 +109,8 @@ def _arm_memory(arm: Mapping[str, Any], matched: str) -> float:
     """Return the memory of an arm, in the unit of the axis."""
     if matched == "slots":
         return float(arm["mean_slots"])
+    if matched == READS:
+        return float(arm["mean_reads"])
     size = float(arm["mean_bytes"])
     if matched == "total":
         size += float(arm.get("mean_state_bytes", 0))

@@ -10,17 +10,19 @@ from figures.drawing import formatting
 from figures.drawing.contrasts import is_significant, rule_margins
 from figures.drawing.page import INK, PALE, Sheet, new_sheet
 from figures.drawing.table_rows import TableRow, cell_of, group_entries
+from protocol.formats.vocabulary import READS
 
 AUXILIARY = 24  # auxiliary comparisons up to which they are drawn; the tables have all of them
 
 MINUS = "\N{MINUS SIGN}"
 # By what counts as memory: the column of comparisons interpolated to equal memory, and the meaning of the
 # column "cache".
-EQUAL = {"slots": "at equal slots", "bytes": "at equal bytes", "total": "at equal bytes, all"}
+EQUAL = {"slots": "at equal slots", "bytes": "at equal bytes", "total": "at equal bytes, all", READS: "at equal reads"}
 MEMORY_NAMES = {
     "slots": "mean slots held",
     "bytes": "mean bytes of keys and values",
     "total": "mean bytes, with those of the policy's own state",
+    READS: "mean slots that a new token reads",
 }
 
 

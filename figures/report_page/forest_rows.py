@@ -18,6 +18,7 @@ from figures.drawing.table_rows import cell_of
 from figures.report_page.discordant_answers import DiscordantAnswer
 from figures.report_page.rendering import render
 from protocol.formats.escape import escape_control
+from protocol.formats.vocabulary import READS
 
 Row: TypeAlias = Mapping[str, Any]
 CONTEXT_CHARACTERS, EXCERPT_CHARACTERS = 60, 240  # characters of a text before the first difference, and in all
@@ -145,7 +146,12 @@ def _legend_notes(judged: Row) -> list[str]:
     unfair = f" {_format_outcome(unmatched[0])}: {reason}." if unmatched else ""
     has_passed = any(contrast["better"] or contrast["worse"] for contrast in unmatched)
     hollow = " ◇ passes and is unmatched." if has_passed else ""
-    memory_units = {"slots": "slots", "bytes": "bytes", "total": "bytes with the policies' own state"}
+    memory_units = {
+        "slots": "slots held",
+        "bytes": "bytes held",
+        "total": "bytes with the policies' own state held",
+        READS: "slots that a new token reads",
+    }
     bounds = " and ".join(f"{_format_points(margin)} points" for margin in rule_margins(judged))
     thin = "the limits that the rule compares with it" if bounds else "simultaneous interval of the family"
     return [
@@ -155,7 +161,7 @@ def _legend_notes(judged: Row) -> list[str]:
         else "",
         f"Thick line: 95 % interval of the contrast alone, uncorrected. Thin line: {thin}. Arrowhead: the interval "
         f"continues beyond the axis. ◆ passes the correction of its family, ○ does not.{hollow}{unfair} cache: mean "
-        f"{memory_units[formatting.memory_basis(contrasts)]} held, subject over comparator.",
+        f"{memory_units[formatting.memory_basis(contrasts)]}, subject over comparator.",
         *formatting.score_notes(contrasts),
     ]
 

@@ -52,7 +52,7 @@ _CACHE = Table(
                 "Slots per KV head and layer that some query read, mean over the new tokens; the bounds of a page "
                 "count as one slot."
             ),
-            if_absent="each new token read all slots that were held",
+            if_absent="each new token read all slots that were held, and no rule compares reads",
         ),
         "window_bytes": Field(
             Integer(1),
@@ -222,6 +222,16 @@ def _state_faults(body: Mapping[str, Any], measured: Iterable[str]) -> Iterator[
 def format_agreement(agrees: str) -> str:
     """Return the score of a lane that agrees at these positions: the share of them, with six places."""
     return f"{Decimal(agrees.count('1')) / len(agrees):.6f}"
+
+
+def format_reads(held: Sequence[int], heads: int, fed_tokens: int) -> str:
+    """Return `cache.reads` of a lane whose new tokens read all slots that were held, and their own.
+
+    held: the slots of all heads after each forward; those before a new token are the ones that it reads.
+    """
+    tokens_and_heads = fed_tokens * heads
+    read = sum(held[-fed_tokens - 1 : -1]) + tokens_and_heads if fed_tokens else 0
+    return f"{Decimal(read) / Decimal(tokens_and_heads or 1):.6f}"
 
 
 def count_evictions(events: Iterable[Sequence[int]]) -> int:

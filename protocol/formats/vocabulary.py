@@ -4,6 +4,7 @@ AS_RUN = "as run"  # the budget of cells that another harness runs: nothing here
 FULL = "full"  # the comparator that never evicts, and the budget of its cells
 OF_FULL = " of full"  # suffix of a budget that is a share of what the full cache holds
 BYTES_OF = "bytes of "  # prefix of a budget that is the bytes of that many slots as computed
+READS = "reads"  # of `decision.memory`: arms are compared by the slots that new tokens read
 ISO_CACHE = "iso-cache"  # how unmatched memory is judged: by the comparator's measurements around it
 OFFICIAL = "lm_eval:"  # prefix of the graders that are official scorers of lm-eval
 RANDOMNESS = "randomness"  # the field of a protocol and of a claim about a value of after the lock

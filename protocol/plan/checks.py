@@ -17,7 +17,7 @@ from protocol.formats.instruments import INSTRUMENTS
 from protocol.formats.refusals import BadInput
 from protocol.formats.registry import load_attribute
 from protocol.formats.suggestions import unknown_message
-from protocol.formats.vocabulary import FULL, LATE_CITED
+from protocol.formats.vocabulary import FULL, LATE_CITED, READS
 from protocol.plan.decision import Decision
 from protocol.plan.design import Design
 from protocol.plan.gate import GateException
@@ -47,7 +47,7 @@ def faults(design: Design, evicts: Evicts) -> Iterator[str]:
     if design.decodes:
         yield from _fields(design)
     yield from _repeated(design)
-    for wrong in (_sweep, _arms, _neighbours, _cite, _claims, _gate):
+    for wrong in (_sweep, _arms, _neighbours, _cite, _claims, _gate, _reads):
         yield from wrong(design, evicts)
     for instrument in INSTRUMENTS:
         if (table := design.instruments.get(instrument.name)) is not None:
@@ -118,7 +118,7 @@ def require_memory(design: Design, path: Path) -> None:
         return
     if decision.memory is None:
         raise BadInput(
-            f'{path}: decision.memory: missing; write what both arms hold alike: "slots", "bytes" or "total"'
+            f'{path}: decision.memory: missing; write what is alike in both arms: "slots", "bytes", "total" or "reads"'
         )
     if decision.cache_tolerance > TOLERANCE:
         raise BadInput(
@@ -261,6 +261,23 @@ def _gate(design: Design, evicts: Evicts) -> Iterator[str]:
                 f"{at}.published: {exception.published} within {exception.margin} is always below the gate's "
                 f"{needed}; lower this place's accuracy"
             )
+
+
+def _reads(design: Design, evicts: Evicts) -> Iterator[str]:
+    """Yield faults of comparisons of equal reads: against the full cache, memory is what an arm saves."""
+    decision = design.decision
+    if decision.memory != READS:
+        return
+    if FULL in decision.against:
+        yield (
+            f'decision.memory: "{READS}" is for arms that read equally many slots, and the full cache reads all; write '
+            '"slots", "bytes" or "total", or name other arms in decision.against'
+        )
+    for claim in design.claims:
+        if (claim.parent or decision.subject) in _full_arms(design, evicts):
+            yield f'claims.{claim.name}.parent: the full cache reads all; name another arm beside memory = "{READS}"'
+    if design.cite:
+        yield f'cite: cited records need not say what new tokens read; with memory = "{READS}" leave it out'
 
 
 def _rule(design: Design) -> Iterator[str]:

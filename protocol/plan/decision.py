@@ -73,12 +73,13 @@ class Decision:
         if_absent="none",
     )
     memory: str | None = optional(
-        Choice("slots", "bytes", "total", noun="value"),
+        Choice("slots", "bytes", "total", "reads", noun="value"),
         (
             'The memory that has to be equal in both arms, and in which an excess is charged: mean "slots" per KV '
-            'head and layer, mean "bytes" of their keys and values, or "total", these and the bytes of the '
-            "policy's state. Also reported: the share of problems on which two arms hold the same, and the accuracy "
-            "interpolated to the subject's memory where they do not match."
+            'head and layer, mean "bytes" of their keys and values, "total", these and the bytes of the policy\'s '
+            'state, or "reads", the mean slots that a new token reads, however many are held. Also reported: the '
+            "share of problems on which two arms hold the same, and the accuracy interpolated to the subject's memory "
+            "where they do not match."
         ),
         "slots",
         if_absent="refused, except in replications of a shipped study without a gate; then slots",

@@ -29,10 +29,11 @@ from protocol.evidence import claim, ledger, looks, records, seal, selection, ve
 from protocol.evidence.registration import Registration
 from protocol.evidence.shard_writer import ShardWriter
 from protocol.formats.citations import CITES
+from protocol.formats.record_fields import format_reads
 from protocol.formats.refusals import BadInput
 from protocol.formats.registry import load_attribute
 from protocol.formats.runners import find_runner
-from protocol.formats.vocabulary import FULL, RERUN_SUFFIX
+from protocol.formats.vocabulary import FULL, READS, RERUN_SUFFIX
 from protocol.instruments.exports import croissant, in_toto, preregistration
 from protocol.lock import lock
 from protocol.preflight.written_study import spread_ids
@@ -226,6 +227,7 @@ def _simulate_lane(
     grade: dict[str, str | None] = {"answer": "1", "grade": "correct" if rng.random() < outcome.accuracy else "wrong"}
     if task in locked.content["checks"]["scored"] and not (is_full and "outcome" in protocol):
         grade = {"answer": "1", "grade": "scored", "score": f"{rng.binomial(10, outcome.accuracy) / 10:.6f}"}
+    compares_reads = protocol["decision"].get("memory") == READS
     is_truncated = grade["grade"] == "wrong" and rng.random() < 0.5
     if is_truncated:
         grade = {"answer": None, "grade": "no answer"}
@@ -253,6 +255,7 @@ def _simulate_lane(
             "mean_bytes": BYTES * sum(moments) // 3,
             "peak_bytes": BYTES * max(moments),
             "state_bytes": 0,
+            **({"reads": format_reads(moments, HEADS, 2 - is_truncated)} if compares_reads else {}),
             "events": [[step, HEADS * (slots + 1), HEADS * slots] for step in steps],
             "granted": [slots] * len(steps),
         },

@@ -9,6 +9,7 @@ from analysis.rules.rule import arm_pairs
 from policies import Calibrated
 from protocol.engine import max_concurrent
 from protocol.formats.refusals import BadInput
+from protocol.formats.vocabulary import READS
 from protocol.layers.layer_kinds import evictable
 from protocol.models import calibration, calibration_paths, load, sources
 from protocol.plan import slot_bytes
@@ -56,7 +57,7 @@ def refuse_unfit_states(planned: PlannedStudy) -> None:
 def refuse_unequal_slots(planned: PlannedStudy) -> None:
     """Refuse arms that are compared by slots of different bytes: equal slots are then no equal memory."""
     protocol = planned.protocol
-    if planned.widths is None or protocol.decision.memory not in (None, "slots"):
+    if planned.widths is None or protocol.decision.memory not in (None, "slots", READS):
         return
     for model in protocol.models:
         slot_sizes = {arm: _slot_facts(planned, model, arm)["bytes"] for arm in _compared_arms(protocol)}

@@ -82,11 +82,49 @@ def test_a_study_at_equal_bytes_is_registered_confirmed_and_audited(tmp_path, wi
     assert studies.here("audit", folder).returncode != 0
 
 
+READ = {
+    **studies.ONE_TASK,
+    "budgets = [0.8]": "budgets = [150]\nneighbours = [140]",
+    'crystal = { policy = "crystal-token-level" }': (
+        'few = { policy = "full", set = { state = "quest", "state.tokens" = 48, "state.dense_layers" = 1 } }'
+    ),
+    'subject = "crystal"': 'subject = "few"',
+    'memory = "slots"': 'memory = "reads"',
+    "threads = 1": "threads = 1\ninterval = 4",
+}
+
+
+def test_a_study_at_equal_reads_is_registered_confirmed_and_audited(tmp_path, wide_model):
+    """Every lane has its reads. Those of an arm that evicts are what its trajectory gives, by a plain loop."""
+    folder = studies.write(tmp_path / "registrations" / "read", wide_model, READ)
+    studies.ran(0, "register", folder)
+    studies.ran((10, 11, 12), "confirm", folder)
+    bodies = [json.loads(line)["body"] for line in studies.shard_text(folder).splitlines()]
+    assert {body["cell"]["arm"] for body in bodies} == {"full", "few", "random", "streaming"}
+    for body in bodies:
+        held, reads = records.read_trajectory(folder / "records", body["trajectory"])["held"], 0
+        for step in range(fed_tokens(body)):
+            reads += held[step] + HEADS
+        expected = reads / (HEADS * fed_tokens(body))
+        if body["cell"]["arm"] == "few":
+            assert float(body["cache"]["reads"]) < 0.9 * expected
+        else:
+            assert float(body["cache"]["reads"]) == pytest.approx(expected, abs=1e-6)
+    judged = judge(folder)
+    means = {(row["arm"], row["budget"]): float(row["mean_reads"]) for row in judged["arms"]}
+    for row in judged["contrasts"]:
+        assert row["memory"]["by"] == "reads"
+        ratio = means["few", "150"] / means[row["against"], "150"]
+        assert float(row["cache_ratio"]) == pytest.approx(ratio, abs=1e-4)
+    studies.ran(0, "audit", folder)
+
+
 @pytest.mark.parametrize(
     ("old", "new", "says"),
     [
         ('"bytes of 48"', '"bytes of 16"', '16384 of them for its latest slots; write "bytes of 17" or more'),
         ('memory = "bytes"', 'memory = "slots"', "equal slots are no equal memory"),
+        ('memory = "bytes"', 'memory = "reads"', "equal slots are no equal memory"),
     ],
 )
 def test_what_no_study_of_them_can_be_is_refused_in_one_line(tmp_path, wide_model, old, new, says):

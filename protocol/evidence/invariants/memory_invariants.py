@@ -6,6 +6,7 @@ from decimal import Decimal
 from protocol.evidence.invariants.invariant import declare_invariant
 from protocol.evidence.invariants.planned_lanes import QUANTUM, ArmSlots, Plan
 from protocol.evidence.invariants.recorded_lanes import Lane, SlotBounds
+from protocol.formats.record_fields import format_reads
 
 UNBOUNDED = 1 << 62  # stands for no upper bound
 POSITION_BYTES = 8  # bytes of a slot's position, which a lane that evicts while decoding stores
@@ -235,10 +236,13 @@ def check_state_bytes(plan: Plan, lane: Lane, slot_bounds: SlotBounds) -> str:
 
 @declare_invariant("reads", "trajectory", "cache.reads", "trajectory.held", "cell.arm")
 def check_reads(plan: Plan, lane: Lane, slot_bounds: SlotBounds) -> str:
-    """`reads` is there where the arm's state reads pages, and only there. New tokens read at least one slot a page, for
-    its bounds, and at most these and all slots, their own included.
+    """`reads` is there where the arm's state reads pages or the rule compares reads, and only there. New tokens read at
+    least one slot a page, for its bounds, and at most these and all slots, their own included; without pages, all.
     """
     page, reads, steps = lane.arm.page, lane.cache.get("reads"), lane.fed_tokens
+    if page is None and plan.compares_reads:
+        expected = format_reads(lane.trajectory.slots, lane.trajectory.heads, steps)
+        return "" if reads == expected else f"cache.reads is {reads}, its trajectory gives {expected}"
     if page is None or reads is None:
         return "" if page == reads else f"cache.reads is {reads}, and the lock gives pages of {page}"
     heads = lane.trajectory.heads * steps

@@ -12,6 +12,7 @@ from protocol.evidence.invariants.vocabulary import Vocabulary
 from protocol.formats import looks
 from protocol.formats.citations import CITES
 from protocol.formats.refusals import Tampered
+from protocol.formats.vocabulary import READS
 
 AGAIN_SUFFIX = " (again)"  # suffix of the arm that a probe runs a second time
 MAX_PROBLEMS = 1_000_000  # problems, over all models and tasks
@@ -102,7 +103,8 @@ class Plan(NamedTuple):
     whether records say who decoded together, what ran them, and what each eviction step was granted: all but some of
     version 1 do.
     think_only: whether evictions happen only while a lane thinks. has_outcome: whether lanes that evict are fed the
-    full cache's text and say how they differ.
+    full cache's text and say how they differ. compares_reads: whether arms are compared by the slots that new tokens
+    read, which then stand in every record.
     """
 
     registration: str
@@ -120,6 +122,7 @@ class Plan(NamedTuple):
     device: str
     think_only: bool
     has_outcome: bool
+    compares_reads: bool
     vocabularies: Mapping[str, Vocabulary]
     full_share_slots: Mapping[tuple[str, str, str], int]  # slots, by model, task and share of the full cache's use
     full_cache_slots: Mapping[
@@ -223,6 +226,7 @@ def _derive_plan(content: Mapping[str, Any], digest: str, phase: str, winner: st
         device=generation.get("device", "cpu"),
         think_only=generation.get("think_only") is True,
         has_outcome="outcome" in registered,
+        compares_reads=registered["decision"].get("memory") == READS,
         vocabularies={},
         full_share_slots=dict(_full_share_slots(content)),
         full_cache_slots=dict(_full_cache_slots(content)),

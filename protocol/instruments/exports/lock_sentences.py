@@ -13,7 +13,7 @@ from protocol.evidence.ledger import Entry
 from protocol.formats.citations import CITES
 from protocol.formats.instruments import INSTRUMENTS
 from protocol.formats.looks import read_looks
-from protocol.formats.vocabulary import ISO_CACHE
+from protocol.formats.vocabulary import ISO_CACHE, READS
 from protocol.messages import slot_sizes
 
 # In locks since gates and the verdict SCREENED exist; version 1 has the first path.
@@ -29,6 +29,7 @@ _MEMORY_NAMES = {
     "slots": "mean slots",
     "bytes": "mean bytes",
     "total": "mean bytes, with those of the policy's own state,",
+    READS: "mean slots that a new token reads",
 }
 _QUERY = {"inside": "is compressed together with", "outside": "follows after the compression of"}
 

@@ -17,7 +17,8 @@ from protocol import engine
 from protocol.engine.max_concurrent import max_concurrent_for
 from protocol.evidence import records
 from protocol.formats import canonical
-from protocol.formats.vocabulary import FULL
+from protocol.formats.record_fields import format_reads
+from protocol.formats.vocabulary import FULL, READS
 from protocol.layers.layer_kinds import evictable
 from protocol.models.load import LoadedModel, load
 from protocol.plan.design import Design
@@ -94,6 +95,7 @@ def make_decoder(
     transformers.utils.logging.disable_progress_bar()  # only our progress display is shown
     get_model = load_model or cache_models(planned, report)
     task_settings = {task.name: task for task in protocol.tasks}
+    compares_reads = protocol.decision.memory == READS
     slot_of = cache(planned.slot)
     policy = cache(lambda cell: watch(cell, policy_of(protocol, cell, slot_of(cell.model, cell.arm))))
 
@@ -179,6 +181,9 @@ def make_decoder(
                 body |= _unanswered_fields("failed", outcome.reason)
             else:
                 body |= _outcome_fields(model, outcome, heads, marks)
+                if compares_reads:
+                    fed_tokens = len(outcome.token_ids) - (outcome.stop == "length")
+                    body["cache"].setdefault("reads", format_reads(outcome.slots, heads, fed_tokens))
                 body["trajectory"] = citations[outcome.slots, outcome.allocated]
                 costs["decode_seconds"] = f"{outcome.seconds:.3f}"
             lane_records[lane_key] = (body, costs)

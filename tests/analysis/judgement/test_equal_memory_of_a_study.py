@@ -162,6 +162,32 @@ def test_what_is_registered_as_memory_decides(tmp_path, memory, held, fair):
     assert word in said
 
 
+def reads(subject):
+    """Slots read by arm and budget: 61 and 125 by the comparator, 177 by the full cache."""
+    by_cell = {("snapkv", "64"): 61, ("snapkv", "128"): 125, ("crystal", "64"): 61, ("crystal", "128"): subject}
+    return {cell: {"reads": f"{count:.6f}"} for cell, count in (by_cell | {("full", "full"): 177}).items()}
+
+
+@pytest.mark.parametrize(("subject", "is_fair"), [(125, True), (123, True), (127.5, True), (130, False)])
+def test_at_equal_reads_an_arm_may_hold_three_times_as_much(tmp_path, subject, is_fair):
+    """Two per cent more may be read: 125 x 1.02 = 127.5. What is held decides nothing."""
+    found = judged(tmp_path, lambda number: 3 * LARGE, memory="reads", held=reads(subject), gained=100)
+    assert last(found)["matched"] is is_fair
+    assert (found["verdict"] == "CONFIRMED") is is_fair
+    assert float(last(found)["cache_ratio"]) == pytest.approx(subject / 125, abs=1e-6)
+    assert last(found)["memory"]["by"] == "reads"
+    assert "mean slots by +200.00 %" in "".join(told(found, "every sense"))
+    if subject == 127.5:  # 2 % more, on a slope of 30 points between 125 and 177
+        assert float(last(found)["memory"]["charge"]) > 0
+
+
+def test_an_arm_that_read_more_is_told_as_one_that_read(tmp_path):
+    alone = {"budgets": ("128",), "arms": ("crystal", "snapkv"), "memory": "reads"}
+    found = judged(tmp_path, held=reads(126), **alone)
+    (sentence,) = told(found, "without a full cache")
+    assert "the arm that read more cannot win" in sentence
+
+
 def test_unequal_memory_is_told_in_every_sense_and_only_where_it_is(tmp_path):
     held = {
         ("crystal", "128"): {"peak": "200.000000", "granted": [140, 118]},

@@ -18,7 +18,7 @@ TEXT = studies.PROTOCOL.format(model="x")
 HERE = Path("registrations/x/protocol.toml")
 
 
-@pytest.mark.parametrize("kind", ["slots", "bytes", "total"])
+@pytest.mark.parametrize("kind", ["slots", "bytes", "total", "reads"])
 def test_what_counts_is_locked_as_it_was_written(kind):
     design = studies.parse(TEXT.replace('memory = "slots"', f'memory = "{kind}"'))
     assert design.content()["decision"]["memory"] == kind
@@ -44,7 +44,7 @@ def test_a_tighter_one_is_not(tolerance):
 def test_a_protocol_that_does_not_say_what_counts_is_read_and_not_registered():
     design = studies.parse(TEXT.replace('memory = "slots"\n', ""))
     assert "memory" not in design.content()["decision"]
-    with pytest.raises(BadInput, match=r'decision.memory: missing; write .* "slots", "bytes" or "total"'):
+    with pytest.raises(BadInput, match=r'decision.memory: missing; write .* "slots", "bytes", "total" or "reads"'):
         checks.require_memory(design, HERE)
 
 
@@ -60,6 +60,26 @@ def test_registering_refuses_both_and_writes_nothing(tmp_path, replace, said):
     with pytest.raises(BadInput, match=said):
         register(folder, tmp_path)
     assert [path.name for path in folder.iterdir()] == ["protocol.toml"]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (('against = ["random", "streaming"]', 'against = ["full"]'), 'decision.memory: "reads" is for arms'),
+        (
+            ("[generation]", '[claims.same]\narm = "random"\nsays = "worse"\nparent = "full"\n\n[generation]'),
+            "claims.same.parent: the full cache reads all",
+        ),
+        (("[generation]", '[cite]\nrandom = "earlier"\n\n[generation]'), "cite: cited records need not say"),
+    ],
+)
+def test_what_no_comparison_at_equal_reads_can_be(change, message):
+    text = TEXT.replace(*change).replace('memory = "slots"', 'memory = "reads"')
+    rule = 'rule = "non_inferior"\nmargin = 0.05\n'
+    text = text.replace('rule = "superior"\n', rule).replace("at_least = 1\n", "").replace("sign-flip", "t")
+    with pytest.raises(BadInput, match=message):
+        raise_faults(text)
+    assert not list(checks._reads(studies.parse(text.replace('"reads"', '"slots"')), lambda arm: arm != "full"))
 
 
 # Neighbours: budgets at which comparators alone are decoded.

@@ -54,4 +54,21 @@ def test_what_new_tokens_read_lies_between_the_bounds_of_pages_and_all_slots(pag
         trajectory=Trajectory((20, 26, 24), (), 2),
         fed_tokens=2,
     )
-    assert (memory_invariants.check_reads.check(None, lane, SlotBounds(2, 8, 8)) == "") == fine
+    plan = SimpleNamespace(compares_reads=False)
+    assert (memory_invariants.check_reads.check(plan, lane, SlotBounds(2, 8, 8)) == "") == fine
+
+
+@pytest.mark.parametrize(
+    ("fed", "reads", "fine"),
+    [(2, "12.500000", True), (2, "12.250000", False), (2, None, False), (0, "0.000000", True), (0, None, False)],
+)
+def test_where_reads_are_compared_a_lane_without_pages_reads_all_that_is_there(fed, reads, fine):
+    """Two tokens over two heads: 20 and 26 slots were held before them, and each has its own in both heads."""
+    lane = SimpleNamespace(
+        arm=planned_lanes.Arm("interval", 2, True, True, True),
+        cache={} if reads is None else {"reads": reads},
+        trajectory=Trajectory((20, 26, 24)[: fed + 1], (), 2),
+        fed_tokens=fed,
+    )
+    plan = SimpleNamespace(compares_reads=True)
+    assert (memory_invariants.check_reads.check(plan, lane, SlotBounds(2, 8, 8)) == "") == fine
