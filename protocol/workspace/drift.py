@@ -44,8 +44,23 @@ def refuse(study: Registration, differences: list[str]) -> None:
         amend = f", or: kv-prereg amend {study.folder} <new folder> --reason <why>"
         raise Drifted(
             f"{study.folder.name}: {'; '.join(differences[:3])}{more} since the lock "
-            f"{study.lock.digest[:12]}; bring back what was locked{'' if study.has(CLAIM) else amend}"
+            f"{study.lock.digest[:12]}; {describe_way_back(study, differences)}{'' if study.has(CLAIM) else amend}"
         )
+
+
+def describe_way_back(study: Registration, differences: Iterable[str]) -> str:
+    """Return how what was locked comes back. Where sources differ and a commit has them all, it is a worktree of that
+    commit, in which the command runs on the same folder.
+    """
+    content = study.lock.content
+    has_changed_sources = any(line.rpartition(": ")[0] in content["sources"] for line in differences)
+    if not has_changed_sources or content["git"] is None or content["git"]["differs"]:
+        return "bring back what was locked"
+    commit = content["git"]["commit"]
+    return (
+        f"bring back what was locked, commit {commit}: git worktree add --detach ../kv-prereg-{commit[:12]} "
+        f"{commit[:12]}; in that folder: python -m protocol COMMAND {study.folder.resolve()}"
+    )
 
 
 def refuse_edited(study: Registration) -> bytes:
