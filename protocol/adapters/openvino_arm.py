@@ -10,6 +10,9 @@ every step the bytes in use are read. The file has a row for each released probl
 answer, its tokens, and the mean and the last of these bytes. `kv-prereg confirm` reads id, score and
 question, and keeps the file as it is. Which slots OpenVINO keeps it does not say: no eviction is replayed.
 
+Each row is on disk as soon as it is made, in OUT.unfinished. A run that was stopped goes on after its last row
+when the same command is typed again; the CSV is written once, at the end.
+
 --keep: tokens that a prompt's cache is cut to, in blocks of 32, at the second new token; the first and the
 last 32 stay, and the block that is being filled comes on top. --scores: how OpenVINO sums the attention that a
 token received over steps; norm_sum divides it by how long the token has been there.
@@ -20,16 +23,21 @@ Needs `pip install '.[run,openvino]'`. Exit status: 0 done; 2 bad input; 3 the m
 import csv
 import io
 import sys
+import time
 from collections.abc import Sequence
+from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from protocol import command
+from protocol.adapters import unfinished_rows
+from protocol.adapters.unfinished_rows import UnfinishedRows
 from protocol.formats import files, strict_json
-from protocol.formats.progress_display import phase
+from protocol.formats.progress_display import Progress, note, phase
 from protocol.formats.refusals import BadInput
 
 if TYPE_CHECKING:
+    from protocol.tasks.file_task import FileTask
     from protocol.tasks.problem import Problem
 
 BLOCK = 32  # tokens of a block of OpenVINO's cache on a CPU
@@ -81,34 +89,59 @@ def act(args: Options) -> int:
         raise BadInput("--max-new-tokens and --threads: give at least 1")
     if args.out.exists():
         raise BadInput(f"{args.out}: exists and is written once; name another file")
-    from protocol import grading
-    from protocol.tasks.file_task import FileTask, as_context
+    from protocol.tasks.file_task import FileTask
 
     task = FileTask("problems", args.problems, args.grader)
     names = read_released(args.released, task.ids())
-    # Imported late: both are slow, and --help and the refusals above need neither.
-    with phase("loading transformers and OpenVINO"):
-        from protocol.models import fetch, load
-        from protocol.tasks import prompting
-
-        pipeline = open_pipeline(fetch.fetch_gguf(args.model, files.cache_home()), args)
-        tokenizer = load.tokenizer(args.model, files.cache_home())
-    rows, counter = [], prompting.counter(tokenizer)
-    with as_context(grading.get_grader(args.grader)) as grader:
-        for number, name in enumerate(names):
-            with phase(f"decoding: {number} of {len(names)} problems, {args.out.stem}"):
-                problem = task.build(name, counter)
-                prompt, _ = prompting.render(problem, tokenizer, "inside")
-                answer = decode(pipeline, number, prompt, args.max_new_tokens, tokenizer.eos_token_id)
-                text = tokenizer.decode(answer.token_ids, skip_special_tokens=True)
-                grade = grading.best_grade(grader.grade, problem.gold, problem.prefix + text)
-                rows.append(format_row(problem, text, grade, len(prompt), answer))
-    write_rows(args.out, rows)
+    with unfinished_rows.open_rows(args.out, list_settings(args), names) as unfinished:
+        if unfinished.rows:
+            note(f"{args.out}: goes on after {len(unfinished.rows)} of {len(names)} problems")
+        append_missing(args, task, names, unfinished)
+        write_rows(args.out, unfinished.rows)
+    rows = unfinished.rows
     held = [int(row["mean_cache_bytes"]) for row in rows]
     right = sum(row["score"] == "1" for row in rows)
     line = f"{args.out}: {right} of {len(rows)} right, {sum(held) / len(held) / 1e6:.3f} MB of cache on average"
     command.print_result(args.json, line, {"right": right, "problems": len(rows), "mean_cache_bytes": held})
     return 0
+
+
+def append_missing(args: Options, task: "FileTask", names: Sequence[str], unfinished: UnfinishedRows) -> None:
+    """Decode the problems that have no row yet, in their order."""
+    # Imported late: both are slow, and --help and refusals need neither.
+    with phase("loading transformers and OpenVINO"):
+        from protocol import grading
+        from protocol.models import fetch, load
+        from protocol.tasks import prompting
+        from protocol.tasks.file_task import as_context
+
+        pipeline = open_pipeline(fetch.fetch_gguf(args.model, files.cache_home()), args)
+        tokenizer = load.tokenizer(args.model, files.cache_home())
+        counter = prompting.counter(tokenizer)
+    start, first = time.monotonic(), len(unfinished.rows)
+    with as_context(grading.get_grader(args.grader)) as grader, phase("decoding") as update:
+        for number in range(first, len(names)):
+            seconds_left = (time.monotonic() - start) / max(1, number - first) * (len(names) - number)
+            words = f"{number} of {len(names)} problems, {args.out.stem}"
+            update(Progress(words, number, len(names), seconds_left if number > first else None))
+            problem = task.build(names[number], counter)
+            prompt, _ = prompting.render(problem, tokenizer, "inside")
+            answer = decode(pipeline, number, prompt, args.max_new_tokens, tokenizer.eos_token_id)
+            text = tokenizer.decode(answer.token_ids, skip_special_tokens=True)
+            grade = grading.best_grade(grader.grade, problem.gold, problem.prefix + text)
+            unfinished.append(format_row(problem, text, grade, len(prompt), answer))
+
+
+def list_settings(args: Options) -> dict[str, str]:
+    """Return what every row depends on, by the names of the options."""
+    names = ("grader", "model", "precision", "keep", "scores", "max_new_tokens", "threads")
+    settings = {f"--{name.replace('_', '-')}": str(vars(args)[name]) for name in names}
+    digests = {"problem file": files.sha256(args.problems), "--released": files.sha256(args.released)}
+    try:
+        engine = metadata.version("openvino-genai")
+    except metadata.PackageNotFoundError:
+        engine = ""
+    return {**digests, **settings, "openvino-genai": engine}
 
 
 def read_released(path: Path, known: Sequence[str]) -> list[str]:

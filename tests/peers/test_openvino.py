@@ -2,6 +2,10 @@
 
 import csv
 import json
+import signal
+import subprocess
+import sys
+import time
 from importlib.util import find_spec
 
 import pytest
@@ -58,3 +62,22 @@ def test_bytes_are_those_of_blocks_and_an_eviction_leaves_what_was_asked_for_and
         assert 0.5 < int(small["mean_cache_bytes"]) / int(row["mean_cache_bytes"]) < 0.6
     assert {row["score"] for row in whole} <= {"0", "1"}
     assert len(whole) == 2
+
+
+def test_a_process_that_is_killed_between_two_answers_is_continued_to_the_same_file(folder):
+    out = folder / "killed.csv"
+    unfinished = out.with_name("killed.csv.unfinished")
+    whole = decode(folder, "whole", "--precision", "u8")
+    command = [sys.executable, "-m", "protocol.adapters.openvino_arm", folder / "problems.jsonl"]
+    command += ["--released", folder / "released.json", "--out", out, "--precision", "u8"]
+    process = subprocess.Popen([*map(str, command)])
+    while not unfinished.exists() or unfinished.read_bytes().count(b"\n") < 2:  # the settings, and a row
+        assert process.poll() is None, "it ended before it could be killed"
+        time.sleep(0.01)
+    process.send_signal(signal.SIGKILL)
+    assert process.wait() == -signal.SIGKILL
+    assert not out.exists()
+    begun = unfinished.read_text().splitlines()
+    assert json.loads(begun[1])["id"] == whole[0]["id"]
+    assert decode(folder, "killed", "--precision", "u8") == whole
+    assert not unfinished.exists()

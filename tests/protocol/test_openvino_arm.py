@@ -5,7 +5,11 @@ tests/peers/test_openvino.py decodes with the real one.
 
 import csv
 import json
+import os
+import signal
+import subprocess
 import sys
+from pathlib import Path
 from types import ModuleType, SimpleNamespace
 
 import pytest
@@ -20,12 +24,15 @@ SHARES = {"kept": [40.0, 40.0, 20.0], "lost": [60.0]}
 class Played:
     """A pipeline that says a digit for the problem "kept" and stops at once for "lost"."""
 
-    def __init__(self, words):
+    def __init__(self, words, killed_at=None):
+        self.killed_at = killed_at
         self.said = {"kept": [*words.encode("7"), words.eos_token_id], "lost": [words.eos_token_id]}
         self.left, self.requests = [], []
 
     def add_request(self, number, tokens, config):
         name = [*self.said][number]
+        if name == self.killed_at:
+            os.kill(os.getpid(), signal.SIGKILL)
         self.requests.append((name, tokens, config))
         self.left = [*SHARES[name]]
         return SimpleNamespace(read_all=lambda: [SimpleNamespace(generated_ids=self.said[name])])
@@ -56,13 +63,15 @@ def folder(tmp_path, monkeypatch):
     return tmp_path
 
 
+def arguments(folder, *options):
+    return [
+        str(folder / "problems.jsonl"), "--released", str(folder / "released.json"), "--out",
+        str(folder / "out/u8.csv"), "--precision", "u8", "--model", "chain-llama", "--grader", "contains", *options,
+    ]  # fmt: skip
+
+
 def run(folder, *options):
-    return openvino_arm.main(
-        [
-            str(folder / "problems.jsonl"), "--released", str(folder / "released.json"), "--out",
-            str(folder / "out/u8.csv"), "--precision", "u8", "--model", "chain-llama", "--grader", "contains", *options,
-        ]
-    )  # fmt: skip
+    return openvino_arm.main(arguments(folder, *options))
 
 
 def test_a_row_for_each_released_problem_with_the_bytes_that_its_steps_held(folder, monkeypatch, capsys):
@@ -87,6 +96,84 @@ def test_a_row_for_each_released_problem_with_the_bytes_that_its_steps_held(fold
     }
     assert (lost["id"], lost["score"], lost["answer"], lost["mean_cache_bytes"]) == ("lost", "0", "", "600")
     assert "1 of 2 right" in capsys.readouterr().out
+
+
+KILLED = """
+import sys
+from types import ModuleType, SimpleNamespace
+
+for name in ("openvino", "openvino_genai"):
+    sys.modules[name] = ModuleType(name)
+sys.modules["openvino"].Tensor = lambda array: array.tolist()
+sys.modules["openvino_genai"].GenerationConfig = SimpleNamespace
+
+from protocol.adapters import openvino_arm
+from protocol.models import fetch, load
+from test_openvino_arm import Played
+
+fetch.fetch_gguf = lambda source, home: home
+openvino_arm.open_pipeline = lambda gguf, settings: Played(load.tokenizer("chain-llama", gguf), killed_at="lost")
+openvino_arm.main(sys.argv[1:])
+"""
+
+
+@pytest.fixture
+def killed(folder):
+    """The folder of a process that was killed while it decoded the second of two problems."""
+    path = os.pathsep.join((str(Path(__file__).parent), str(Path(openvino_arm.__file__).parents[2])))
+    process = subprocess.run(
+        [sys.executable, "-c", KILLED, *arguments(folder)], env={**os.environ, "PYTHONPATH": path}, capture_output=True
+    )
+    assert process.returncode == -signal.SIGKILL, process.stderr.decode()
+    return folder
+
+
+def test_a_run_that_was_killed_goes_on_after_its_last_row(killed, tmp_path, monkeypatch):
+    unfinished = killed / "out/u8.csv.unfinished"
+    assert not (killed / "out/u8.csv").exists()
+    settings, row = map(json.loads, unfinished.read_text().splitlines())
+    assert (settings["--precision"], row["id"], row["score"]) == ("u8", "kept", "1")
+    with unfinished.open("a") as file:
+        file.write('{"id": "lost", "sco')  # a write that was cut short
+    words = load.tokenizer("chain-llama", tmp_path)
+    played = Played(words)
+    monkeypatch.setattr(openvino_arm, "open_pipeline", lambda gguf, settings: played)
+    notes = []
+    monkeypatch.setattr(openvino_arm, "note", notes.append)
+    assert run(killed) == 0
+    assert [name for name, *_ in played.requests] == ["lost"]
+    assert notes == [f"{killed / 'out/u8.csv'}: goes on after 1 of 2 problems"]
+    assert [path.name for path in (killed / "out").iterdir()] == ["u8.csv"]
+    continued = (killed / "out/u8.csv").read_bytes()
+    (killed / "out/u8.csv").unlink()
+    whole = Played(words)
+    monkeypatch.setattr(openvino_arm, "open_pipeline", lambda gguf, settings: whole)
+    assert run(killed) == 0
+    assert [name for name, *_ in whole.requests] == ["kept", "lost"]
+    assert (killed / "out/u8.csv").read_bytes() == continued
+
+
+def test_rows_of_another_run_are_left_as_they_are(killed, monkeypatch, capsys):
+    monkeypatch.setattr(openvino_arm, "open_pipeline", lambda gguf, settings: pytest.fail("decoded"))
+    unfinished = killed / "out/u8.csv.unfinished"
+    begun = unfinished.read_bytes()
+    assert run(killed, "--threads", "2") == run(killed, "--max-new-tokens", "9") == 2
+    refused = capsys.readouterr().err
+    assert "u8.csv.unfinished: was begun with another --threads; go on as it was begun, or delete it" in refused
+    assert "was begun with another --max-new-tokens;" in refused
+    (killed / "released.json").write_text('{"sums": ["lost", "kept"]}')
+    assert run(killed) == 2
+    assert "was begun with another --released;" in capsys.readouterr().err
+    assert unfinished.read_bytes() == begun
+    unfinished.write_bytes(b"mine\n")
+    assert run(killed) == 2
+    assert "is no file of an unfinished run" in capsys.readouterr().err
+    assert unfinished.read_bytes() == b"mine\n"
+    settings, row = begun.splitlines()
+    (killed / "released.json").write_text('{"sums": ["kept", "lost"]}')
+    unfinished.write_bytes(settings + b"\n" + row.replace(b"kept", b"never") + b"\n")
+    assert run(killed) == 2
+    assert "has rows of other problems" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -130,6 +217,7 @@ def test_a_file_that_exists_is_left_and_a_missing_engine_is_named(folder, capsys
     sys.modules["openvino_genai"] = None  # the fixture puts back what stood there
     assert run(folder) == 2
     assert "pip install '.[run,openvino]'" in capsys.readouterr().err
+    assert not [*(folder / "out").iterdir()]
 
 
 def test_only_a_packaged_model_is_a_gguf_file(tmp_path):
