@@ -40,6 +40,7 @@ from protocol.formats.policy_facts import read_policy_facts  # noqa: E402
 from protocol.instruments.anatomy import fields, invariants  # noqa: E402
 from protocol.instruments.cost import fields as cost_fields  # noqa: E402
 from protocol.lock import lock  # noqa: E402
+from protocol.outside.design import DESIGN as OUTSIDE_DESIGN  # noqa: E402
 from protocol.plan.design import DESIGN  # noqa: E402
 from protocol.plan.field_kinds import TablesByName  # noqa: E402
 
@@ -381,6 +382,7 @@ FILES: Mapping[str, Callable[[], str]] = MappingProxyType(
         "library.md": library,
         "protocol.md": protocol,
         "protocol.schema.json": partial(schema, "protocol.toml of a registration", DESIGN),
+        "outside-protocol.schema.json": partial(schema, "protocol.toml of outputs of others", OUTSIDE_DESIGN),
         "record.schema.json": record,
         "anatomy.schema.json": traced,
         "cost.schema.json": measured,

@@ -5,6 +5,7 @@ import json
 import re
 import tomllib
 
+import outside_studies
 import pytest
 from json_schema import fits
 from studies import PROTOCOL, ROOT, SWEEP
@@ -14,6 +15,7 @@ from protocol.evidence import ledger
 from protocol.formats import document_fields, fields
 from protocol.formats.refusals import BadInput
 from protocol.lock import lock
+from protocol.outside import design as outside_design
 from protocol.plan import design, toml_reader
 
 DECLARED = {
@@ -33,7 +35,9 @@ DOCUMENTS = [
 ]
 PROTOCOLS = sorted((ROOT / "registrations").glob("*/protocol.toml"))
 LOCKED = [path for path in PROTOCOLS if path.with_name("lock.json").exists()]
-DECODED_HERE = [path for path in PROTOCOLS if "runner" not in tomllib.loads(path.read_text())]
+OUTSIDE = [path for path in PROTOCOLS if "runner" in tomllib.loads(path.read_text())]
+DECODED_HERE = [path for path in PROTOCOLS if path not in OUTSIDE]
+TEMPLATES = ROOT / "protocol" / "command" / "templates"
 EXAMPLE = ROOT / "docs" / "protocol.example.toml"
 VALUES = [None, True, 0, -1, 7, "", "0.5", "eos", "e" * 64, "E" * 64, [], ["a"], [["a"]], {}, {"a": 1}]
 
@@ -68,6 +72,15 @@ def test_a_protocol_that_is_read_is_what_the_schema_says(path):
     assert fits(whole, tomllib.loads(path.read_text()), whole)
 
 
+@pytest.mark.parametrize("path", [*OUTSIDE, TEMPLATES / "outside.toml"], ids=short)
+def test_a_protocol_of_outputs_of_others_has_a_schema_of_its_own(path):
+    document, own, other = tomllib.loads(path.read_text()), schema("outside-protocol"), schema("protocol")
+    assert toml_reader.parse(path.read_bytes(), path.name)
+    assert fits(own, document, own)
+    assert not fits(other, document, other)
+    assert not fits(own, tomllib.loads(EXAMPLE.read_text()), own)
+
+
 @pytest.mark.parametrize("path", LOCKED, ids=short)
 def test_a_shipped_protocol_is_locked_today_as_it_was_then(path):
     locked = json.loads(path.with_name("lock.json").read_text())["protocol"]["content"]
@@ -98,17 +111,24 @@ def table(text):
     return swept + '\n[randomness]\nsource = "anchor"\n[exclude]\nprompt_tokens_above = 9\n'
 
 
-def test_a_protocol_with_a_field_of_another_kind_is_refused_by_the_schema_as_by_the_reader():
+@pytest.mark.parametrize(
+    ("name", "declared", "text"),
+    [
+        ("protocol", design.DESIGN, table(PROTOCOL)),
+        ("outside-protocol", outside_design.DESIGN, outside_studies.PROTOCOL),
+    ],
+)
+def test_a_protocol_with_a_field_of_another_kind_is_refused_by_the_schema_as_by_the_reader(name, declared, text):
     """The reader looks at texts too, so that it refuses more; the schema refuses nothing else."""
-    whole, document = schema("protocol"), tomllib.loads(table(PROTOCOL))
+    whole, document = schema(name), tomllib.loads(text)
     assert fits(whole, document, whole)
     for made in replacements(document, VALUES):
         try:
-            design.DESIGN.read(made, "")
+            declared.read(made, "")
         except (fields.Fault, BadInput):
             continue
         assert fits(whole, made, whole), made
-    for name in ("alpha", "rule", "seed", "against"):
+    for name in ("alpha", "rule", "method", "against"):
         made = copy.deepcopy(document)
         made["decision"][name] = {"a": 1}
         assert not fits(whole, made, whole)
