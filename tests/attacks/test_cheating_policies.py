@@ -97,8 +97,9 @@ def undone():
         torch.use_deterministic_algorithms(False)
         torch.utils.deterministic.fill_uninitialized_memory = True
         decimal.setcontext(decimal.Context())
-        sys.modules.pop("hidden", None)
-        sys.modules.pop("registering", None)
+        for name in ("hidden", "registering", "sched"):
+            sys.modules.pop(name, None)
+        sys.modules["statistics"] = statistics
         csv.field_size_limit(131072)
         for owner in (statistics, statistics.NormalDist):
             vars(owner).get("hidden") is None or delattr(owner, "hidden")
@@ -219,7 +220,9 @@ def test_a_policy_that_changes_the_network_is_stopped_in_a_run(cheat, run_policy
 
 @pytest.fixture
 def call_policy(site, undone):
-    """Return a function that asks a policy of this file for scores, confined as in a run, without an engine."""
+    """Return a function that asks a policy of this file for scores in two runs, confined, without an engine. What it
+    gave is freed between them.
+    """
     called = []
 
     def call(cheat):
@@ -234,13 +237,18 @@ def call_policy(site, undone):
         confinement = own_code.Confinement([name])
         with confinement.apply(is_loading=True):
             policy = importlib.import_module(name).small
+        confinement.confine_between_runs()
         network = torch.nn.Linear(2, 2)
         norms = tuple(KeyAndValue(torch.rand(2, 6), torch.rand(2, 6)) for _ in range(2))
-        with confinement.confine_run(network, lambda: [policy]) as check, torch.inference_mode():
-            for tokens in (6, 8):
-                token_ids = torch.arange(tokens)
-                policy.scoring.score(View(token_ids, 2, 2, frozenset(), 0, {Norms(): norms}))
-                check()
+        for tokens in (6, 8):
+            freed = []
+            with confinement.confine_run(network, lambda: [policy]) as check, torch.inference_mode():
+                for more in (0, 1):
+                    token_ids = torch.arange(tokens + more)
+                    freed += [policy.scoring.score(View(token_ids, 2, 2, frozenset(), 0, {Norms(): norms}))]
+                    check()
+            freed.clear()
+            del check
 
     yield call
     for name in [name for name in sys.modules for own in called if name.partition(".")[0] == own]:

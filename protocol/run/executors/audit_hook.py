@@ -29,6 +29,7 @@ HARMLESS_WRITES = frozenset({"__doc__", "__module__"})
 FOLDER_EVENTS = frozenset({"os.listdir", "os.scandir"})
 # They keep what they are given in the interpreter, where nothing can read it back, and raise no event by themselves.
 REGISTERS = ("codecs.register", "codecs.unregister", "codecs.register_error", "csv.field_size_limit")
+PATH_FINDER = "<frozen importlib._bootstrap_external>"  # no own code has this name: it cannot be made
 CODE_SUFFIXES = (".py", ".pyc", ".so")
 
 
@@ -48,21 +49,22 @@ class Confined(RuntimeError):
 class Rules(NamedTuple):
     """What is refused. answers: names of modules that have answers. code: files and folders of the code that is
     confined. readable: folders of libraries, whose code is trusted. base: the frame that began, in which no such code
-    runs. attempts: receives what was refused.
+    runs; None between two runs, when only the files of the code itself are confined. attempts: receives what was
+    refused.
     """
 
     answers: frozenset[str]
     code: tuple[str, ...]
     readable: tuple[str, ...]
-    base: FrameType
+    base: FrameType | None
     attempts: list[str]
     is_loading: bool
 
     def is_own(self, frame: FrameType) -> bool:
         """Return whether a frame may be of the code that is confined, or of what it made by `exec`."""
         name = frame.f_code.co_filename
-        if name.startswith(self.code):
-            return True
+        if name.startswith(self.code) or self.base is None:
+            return name.startswith(self.code)
         if name.startswith("<"):  # a named tuple and a dataclass have such functions too
             module = sys.modules.get(frame.f_globals.get("__name__", ""))
             return not name.startswith("<frozen ") and (module is None or vars(module) is not frame.f_globals)
@@ -137,7 +139,8 @@ def _describe_attempt(
             return ""
     if event in ("open", *FOLDER_EVENTS) and first is not None and type(first) in (str, bytes, PosixPath):
         path = os.path.realpath(os.fsdecode(first))
-        if event in FOLDER_EVENTS and f"{path}{os.sep}".startswith((*rules.readable, *rules.code)):
+        is_for_import = caller.f_code.co_filename == PATH_FINDER and first in sys.path
+        if event in FOLDER_EVENTS and (is_for_import or f"{path}{os.sep}".startswith((*rules.readable, *rules.code))):
             return ""
         is_reading = event == "open" and not arguments[2] & (os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC)
         if is_reading and (path.startswith(rules.readable) or path.endswith(CODE_SUFFIXES)):

@@ -8,12 +8,10 @@ scoring declares, which is counted. This is no sandbox: docs/threat-model.md say
 """
 
 import _signal  # type: ignore[import-not-found]  # not `signal`, which looks handlers up by value
-import abc
 import atexit
 import contextvars
 import decimal
 import faulthandler
-import functools
 import gc
 import operator
 import os
@@ -22,17 +20,17 @@ import signal
 import sys
 import threading
 import warnings
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+import weakref
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from importlib.metadata import EntryPoint
-from itertools import chain
 from time import perf_counter
-from types import BuiltinFunctionType, FunctionType, MappingProxyType, MethodType, ModuleType
-from typing import Any, NamedTuple
+from types import MappingProxyType
+from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from policies import catalogue
 from protocol import grading
@@ -47,18 +45,12 @@ from protocol.run.executors.audit_hook import (
     list_code_files,
     list_readable_folders,
 )
-from protocol.run.executors.own_state import PLAIN, Keeps, ReachableState, read_bases, read_names, read_state
+from protocol.run.executors.own_state import Keeps, ReachableState, read_state
+from protocol.run.executors.surroundings import Surroundings, count_registrations, get_load_recorder
 from protocol.tasks import registry
 
-PROTECTED = ("protocol.engine", "protocol.run", "policies", "protocol.models.load")
-LAZY_NAMES = (  # set when first read
-    *("__warningregistry__", "__abstractmethods__", "__annotations__", "__path__"),
-    *("_can_set_attn_implementation_cached_value", "_can_set_experts_implementation_cached_value"),  # of transformers
-)
-LIBRARIES = ("builtins", "torch", "torch.nn.functional", "os", "sys", "time", "math", "threading", "gc")
 HOOK_COUNTERS = frozenset({"torch.utils.hooks.RemovableHandle"})
-REGISTRATIONS = "registrations of abstract classes"
-CHECK_SHARE = 50  # of the time that passes between two checks, one takes one part
+CHECK_SHARE = 100  # of the time that passes between two checks, one takes one part
 # What to do in place of what is refused, by how the refusal begins.
 INSTEAD = {
     "asked for open": "give data to a policy as settings, or as constants of its module",
@@ -86,6 +78,7 @@ def confine(design: Design) -> Iterator["Confinement | None"]:
     confinement = Confinement(names, beside_press=any(arm.press is not None for arm in design.arms))
     with confinement.apply(is_loading=True):
         yield confinement
+    confinement.confine_between_runs()
 
 
 class Confinement:
@@ -107,13 +100,13 @@ class Confinement:
         self._answer_modules = _modules_with_answers()
         self._next_check = 0.0
         self._network: nn.Module | None = None
-        self._classes: set[type] = set()
+        self._network_state: object = None
         self._own_state: ReachableState | None = None
         self._policies: tuple[Any, ...] = ()
         self._own_modules: tuple[str, ...] = ()
-        self._surroundings, self._modules_read = _read_surroundings(self._modules, is_wide=False), 0
-        self._entries = Entries(each.owner for each in self._surroundings.values())
-        self._process, self._modules_loaded = _read_process(), len(sys.modules)
+        self._is_running = False
+        self._surroundings = Surroundings(self._modules, self._code)
+        self._process = _read_process()
 
     @contextmanager
     def apply(self, *, is_loading: bool = False) -> Iterator[None]:
@@ -136,37 +129,72 @@ class Confinement:
             end(rules)
         check()
 
+    def confine_between_runs(self) -> None:
+        """Refuse, as long as this object lives, what code of these policies may not do when no run is under way: what
+        is freed then may call it, and settings of an arm do.
+        """
+        begin, end = get_guard()
+        rules = Rules(self._answer_modules, self._code, self._readable, None, self._attempts, is_loading=False)
+        begin(rules)
+        weakref.finalize(self, end, rules)
+
     @contextmanager
     def confine_run(self, network: nn.Module, build: Callable[[], Iterable[Any]]) -> Iterator[Callable[[], None]]:
         """Confine a run of the engine on a network; yield what is to be called after each of its steps.
 
-        build: returns the policies that run. Their state, and that of their modules, has to remain as it is then.
+        build: returns the policies that run. Their state, and that of their modules, has to remain as it is then, from
+        one run to the next.
         """
-        if network is not self._network:
-            self._classes = {
-                kind for module in network.modules() for kind in type(module).__mro__ if kind is not object
-            }
-            self._refuse_patches()
-            self._network, self._modules_read = network, 0
-        before, start = _network_state(network), perf_counter()
+        self._refuse_attempts()
+        start = perf_counter()
         check = self.check_now_and_then  # as it is before their code could replace it
-        if len(sys.modules) != self._modules_read or any(self._find_changes()):
-            self._read_wide_surroundings()  # loading a model may have changed torch
-        self._process, self._modules_loaded = _read_process(), len(sys.modules)
-        with self.apply():
-            self._policies = tuple(build())
-            self._own_modules = self._list_own_modules()
-            for name in self._own_modules:  # Python counts there which warnings it has shown, unless there is None
-                vars(sys.modules[name])["__warningregistry__"] = None
-            self._own_state = self._read_own_state()
-            self._next_check = perf_counter() + CHECK_SHARE * (perf_counter() - start)
-            yield check
-        self._own_state = None
-        if _network_state(network) != before:
+        if network is not self._network:
+            self._begin_network(network)
+        else:
+            self._accept_surroundings()
+        self._process = _read_process()
+        self._surroundings.record_loads()
+        try:
+            with self.apply():
+                self._begin_policies(tuple(build()))
+                self._is_running = True
+                self._next_check = perf_counter() + CHECK_SHARE * (perf_counter() - start)
+                yield check
+        finally:
+            self._is_running = False
+            self._surroundings.stop_recording()
+        if _read_network(network) != self._network_state:
             raise self._tampered("changed the network")
 
+    def _begin_network(self, network: nn.Module) -> None:
+        classes = {kind for module in network.modules() for kind in type(module).__mro__ if kind is not object}
+        self._surroundings.widen(classes)  # loading a model may have changed torch
+        if where := self._surroundings.find_patch(classes):
+            raise self._tampered(f"put a function of its own at {where}")
+        self._network, self._network_state = network, _read_network(network)
+
+    def _accept_surroundings(self) -> None:
+        """Compare from now on what changed between two runs. Raises Tampered for what is guarded."""
+        if self._surroundings.has_new_modules():
+            self._surroundings.accept_modules()
+        for namespace, name in self._surroundings.find_changes():
+            if namespace.is_guarded:
+                raise self._tampered(f"changed {namespace.where}.{name}")
+            self._surroundings.accept_change(namespace)
+
+    def _begin_policies(self, policies: tuple[Any, ...]) -> None:
+        """Read the state of these policies, if they are not those of the run before."""
+        own_modules = self._list_own_modules()
+        is_known = len(policies) == len(self._policies) and all(map(operator.is_, policies, self._policies))
+        if is_known and own_modules == self._own_modules:
+            return
+        self._policies, self._own_modules = policies, own_modules
+        for name in own_modules:  # Python counts there which warnings it has shown, unless there is None
+            vars(sys.modules[name])["__warningregistry__"] = None
+        self._own_state = self._read_own_state()
+
     def check_now_and_then(self) -> None:
-        """Check, unless that would take more than a fiftieth of the time."""
+        """Check, unless that would take more than a hundredth of the time."""
         self._refuse_attempts()
         start = perf_counter()
         if start >= self._next_check:
@@ -177,91 +205,27 @@ class Confinement:
     def check(self) -> None:
         """Raise Tampered if this code tried what it may not, changed what is not its own, or keeps anything."""
         self._refuse_attempts()
+        if self._is_running and self._surroundings.has_new_modules():
+            if late := [name for name in self._list_own_modules() if name not in self._own_modules]:
+                raise self._tampered(f"loads {late[0]} while it runs: import it at the top")
+            if changed := self._surroundings.accept_loads():
+                raise self._tampered(f"changed {changed}")
         now_process = _read_process()
-        if len(sys.modules) != self._modules_loaded:  # a library that is loaded late registers its classes
-            self._modules_loaded = len(sys.modules)
-            self._process[REGISTRATIONS] = now_process[REGISTRATIONS]
         for where, before in self._process.items():
             now = now_process[where]
             has_ended_threads = isinstance(now, frozenset) and isinstance(before, frozenset) and now < before
             if now != before and not has_ended_threads:
                 raise self._tampered(f"changed {where}")
-        for where, name in self._find_changes():
-            if where not in self._counted:
-                raise self._tampered(f"changed {where}.{name}")
+        for namespace, name in self._surroundings.find_changes():
+            if namespace.where not in self._counted:
+                raise self._tampered(f"changed {namespace.where}.{name}")
         for name, function in _list_attention_functions().items():
-            if self._is_own(function):
+            if self._surroundings.is_own(function):
                 raise self._tampered(f"changed the attention {name}")
-        if self._own_state is None:
+        if not self._is_running or self._own_state is None:
             return
-        if late := [name for name in self._list_own_modules() if name not in self._own_modules]:
-            raise self._tampered(f"loads {late[0]} while it runs: import it at the top")
         if name := self._own_state.first_change(self._read_own_state()):
             raise self._tampered(f"keeps something between events, in {name}")
-
-    def _find_changes(self) -> Iterator[tuple[str, str]]:
-        """Yield each module or class that changed, with the first name at which another value stands."""
-        if self._entries.are_same():
-            return
-        is_harmless = True
-        for where, each in list(self._surroundings.items()):
-            if (name := self._first_change(vars(each.owner), each)) is not None:
-                is_harmless = False
-                yield where, name
-        if is_harmless:
-            self._entries.accept()
-
-    def _first_change(self, now: Mapping[str, object], each: "Surroundings") -> str | None:
-        """Return the first name at which another value stands; None if there is none. Submodules may be added, and
-        what Python sets when it is first read; what a library loads late may be added to what is not guarded.
-        """
-        before = each.names
-        if not {id(name) for name in now if type(name) is not str} <= {*map(id, before)}:
-            return "<a name of its own class>"  # which would be asked here
-        changed = [name for name in {**before, **now} if not _is_alike(now.get(name, before), before.get(name, before))]
-        return min(
-            (
-                name
-                for name in changed
-                if not (issubclass(kind := type(now.get(name)), ModuleType) or name in LAZY_NAMES)
-                and (each.is_guarded or not (kind in _HARMLESS_KINDS or self._may_be_late(now.get(name))))
-            ),
-            default=None,
-        )
-
-    def _may_be_late(self, value: object) -> bool:
-        """Return whether a library may set this when it is first used: it can be called, and is not own code's."""
-        kind: Any = type(value)
-        holds = kind in _HOLDERS or (kind is BuiltinFunctionType and type(value.__self__) in _NOT_MODULES)  # type: ignore[attr-defined]
-        return callable(value) and not holds and not self._is_own(value)
-
-    def _is_own(self, value: object) -> bool:
-        """Return whether a function, a class or an object of one is of this code."""
-        kind: Any = type(value)
-        if kind is FunctionType:
-            return bool(value.__code__.co_filename.startswith(self._code))  # type: ignore[attr-defined]
-        classes = read_bases(value if issubclass(kind, type) else kind)  # type: ignore[arg-type]
-        names = [read_names(base) for base in classes]
-        modules = {each["__module__"] for each in names if type(each.get("__module__")) is str}
-        inner = [value for each in names for value in each.values() if type(value) is FunctionType]
-        return not self._modules.isdisjoint(name.partition(".")[0] for name in modules) or any(map(self._is_own, inner))
-
-    def _read_wide_surroundings(self) -> None:
-        self._surroundings = _read_surroundings(self._modules, self._classes)
-        self._entries = Entries(each.owner for each in self._surroundings.values())
-        self._modules_read = len(sys.modules)
-        owners = [each.owner for each in self._surroundings.values()]
-        self._foreign = {id(owner) for owner in owners} | {id(vars(each)) for each in owners if _is_module(each)}
-
-    def _refuse_patches(self) -> None:
-        """Raise Tampered if a function that this code defines stands in the engine, torch or the network's classes."""
-        owners = {where: each.owner for where, each in self._surroundings.items() if each.is_guarded}
-        owners |= {name: sys.modules[name] for name in {kind.__module__ for kind in self._classes} & sys.modules.keys()}
-        owners |= {f"{kind.__module__}.{kind.__name__}": kind for kind in self._classes}
-        for where, owner in sorted(owners.items()):
-            for name, value in list(vars(owner).items()):
-                if type(value) is FunctionType and self._is_own(value):
-                    raise self._tampered(f"put a function of its own at {where}.{name}")
 
     def _list_own_modules(self) -> tuple[str, ...]:
         return tuple(name for name in sys.modules if name.partition(".")[0] in self._modules)
@@ -276,7 +240,7 @@ class Confinement:
         own = {id(vars(sys.modules[name])) for name in self._own_modules if name in sys.modules}
         roots += [(f"policy {number}", policy) for number, policy in enumerate(self._policies)]
         try:
-            return read_state(roots, self._foreign | own)
+            return read_state(roots, (self._surroundings.foreign, own))
         except Keeps as refusal:
             raise self._tampered(str(refusal)) from None
 
@@ -305,76 +269,10 @@ def _modules_with_answers() -> frozenset[str]:
     return frozenset(point.module for plugins in groups for point in plugins.points().values())
 
 
-class Surroundings(NamedTuple):
-    """A module or class with its names and values. is_guarded: no value may change, of whatever kind."""
-
-    owner: Any
-    names: dict[str, Any]
-    is_guarded: bool
-
-
-class Entries:
-    """All names of many modules and classes, one after the other, and what stands at them."""
-
-    def __init__(self, owners: Iterable[object]) -> None:
-        self._namespaces = [vars(owner) for owner in owners]
-        self._at_names = [namespace.values() for namespace in self._namespaces]
-        self.accept()
-
-    def accept(self) -> None:
-        """Take what stands there now for what they are compared with."""
-        self._sizes = [*map(len, self._namespaces)]
-        self._names = [*chain.from_iterable(self._namespaces)]
-        self._values = [*chain.from_iterable(self._at_names)]
-
-    def are_same(self) -> bool:
-        """Return whether the very same values stand at the very same names; no class of theirs is asked. One pass over
-        a quarter of a million names takes half as long as a loop over modules and classes.
-        """
-        return (
-            [*map(len, self._namespaces)] == self._sizes
-            and all(map(operator.is_, chain.from_iterable(self._namespaces), self._names))
-            and all(map(operator.is_, chain.from_iterable(self._at_names), self._values))
-        )
-
-
-def _is_alike(now: object, before: object) -> bool:
-    return now is before or (type(now) is type(before) and type(now) in PLAIN and now == before)
-
-
 def _list_attention_functions() -> dict[str, object]:
     """Return what transformers calls for attention, by name."""
     module = sys.modules.get("transformers.modeling_utils")
     return {} if module is None else dict(module.ALL_ATTENTION_FUNCTIONS.items())
-
-
-def _is_module(value: object) -> bool:
-    return issubclass(type(value), ModuleType)
-
-
-def _read_surroundings(
-    own: Collection[str], classes: Collection[type] = (), *, is_wide: bool = True
-) -> dict[str, Surroundings]:
-    """Return the modules and classes that own code has to leave as they are, by name: all but its own, or those that
-    are guarded. classes: of the network; they and their modules are guarded.
-    """
-    surroundings: dict[str, Surroundings] = {}
-    core = {id(kind) for kind in (Tensor, nn.Module, nn.Linear, *classes)}
-    libraries = {*LIBRARIES, *(kind.__module__ for kind in classes)}
-    # What a callback of the garbage collector counts changes at any time; own code can add none.
-    counting = {getattr(callback, "__module__", None) for callback in gc.callbacks}
-    for name, module in list(sys.modules.items()):
-        if not _is_module(module) or name.partition(".")[0] in own or name in counting:
-            continue
-        is_guarded = name in libraries or name.startswith(PROTECTED)
-        if not (is_guarded or is_wide):
-            continue
-        surroundings[name] = Surroundings(module, dict(vars(module)), is_guarded)
-        for value in surroundings[name].names.values():
-            if issubclass(type(value), type) and value.__module__ == name:
-                is_core = (is_guarded and name.startswith(PROTECTED)) or id(value) in core
-                surroundings[f"{name}.{value.__name__}"] = Surroundings(value, dict(vars(value)), is_core)
-    return surroundings
 
 
 def _read_process() -> dict[str, object]:
@@ -382,9 +280,6 @@ def _read_process() -> dict[str, object]:
 
 
 _deterministic: Any = torch.utils.deterministic
-_HARMLESS_KINDS = (type(None), bool, type(threading.Lock()), type(threading.RLock()), torch.library.Library)
-_HOLDERS = (functools.partial, MethodType, operator.itemgetter, operator.attrgetter, operator.methodcaller)
-_NOT_MODULES: tuple[type, ...] = (dict, list, tuple, str, bytes, int, float, Tensor, np.ndarray)
 _PROCESS: Mapping[str, Callable[[], object]] = MappingProxyType(
     {
         "the environment": lambda: dict(os.environ),
@@ -402,9 +297,8 @@ _PROCESS: Mapping[str, Callable[[], object]] = MappingProxyType(
             *(sys.getrecursionlimit(), sys.getswitchinterval(), sys.get_int_max_str_digits()),
             *(sys.dont_write_bytecode, faulthandler.is_enabled(), sys.get_asyncgen_hooks()),
         ),
-        REGISTRATIONS: abc.get_cache_token,
+        "registrations of abstract classes": lambda: count_registrations() - get_load_recorder().registrations,
         "the path of imports": lambda: [*map(id, (*sys.path, *sys.meta_path, *sys.path_hooks))],
-        "what is loaded": lambda: [name for name, module in sys.modules.items() if type(module) in _NOT_MODULES],
         "the decimal context": lambda: repr(decimal.getcontext()),  # which is made, in a variable, when first read
         "the errors of numpy": lambda: (tuple(np.geterr().items()), id(np.geterrcall())),
         "context variables": lambda: {id(key): id(value) for key, value in contextvars.copy_context().items()},
@@ -432,7 +326,7 @@ def _list_threads() -> frozenset[int | None]:
     return frozenset(sys._current_frames()) - kernel
 
 
-def _network_state(network: nn.Module) -> object:
+def _read_network(network: nn.Module) -> object:
     """Return the hooks of a network, and versions, places and sums of its weights."""
     hooks = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "forward")
     modules = [

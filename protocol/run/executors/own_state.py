@@ -51,11 +51,11 @@ class ReachableState(NamedTuple):
         return min((name for name in names if self.digests.get(name) != later.digests.get(name)), key=len, default="")
 
 
-def read_state(roots: Iterable[tuple[str, object]], foreign: Collection[int]) -> ReachableState:
+def read_state(roots: Iterable[tuple[str, object]], foreign: Collection[Collection[int]]) -> ReachableState:
     """Return the digests of what can be reached from each root.
 
-    foreign: identities of modules, of their namespaces and of classes, at which the walk ends. Raises Keeps for an
-    object whose state cannot be compared.
+    foreign: sets of identities of modules, of their namespaces and of classes, at which the walk ends. Raises Keeps for
+    an object whose state cannot be compared.
     """
     seen: dict[int, object] = {}
     digests: dict[str, bytes] = {}
@@ -68,7 +68,7 @@ def read_state(roots: Iterable[tuple[str, object]], foreign: Collection[int]) ->
                 digest.update(_describe_plain(value))
                 continue
             digest.update(struct.pack("N", id(value)))
-            if id(value) in seen or id(value) in foreign:
+            if id(value) in seen or any(id(value) in each for each in foreign):
                 continue
             seen[id(value)] = value
             if len(seen) > MAX_OBJECTS:
