@@ -167,7 +167,7 @@ def confirm(
     with phase("hashing sources, packages and weights"):
         refuse_drift(study, with_weights=True)
     with phase("deriving the lock again"):
-        verify_before_claim.refuse_edited_lock(study)
+        verify_before_claim.refuse_edited_lock(study, simulated=not locked_tree.was_derived())
     with claim.exclusive_run(study.registration):
         # Files that were read before the claim was locked may have changed.
         study = replace(study, registration=study.registration.reopen())

@@ -87,9 +87,9 @@ def act(args: Options, enter: bool) -> int:
         return register_outside(parent, args)
     parent_study = open_study(parent, files.cache_home())
     with phase(f"registering the {name_kind(args.fresh)}"):
-        child = start_child(parent_study, is_fresh=args.fresh)
+        child, is_new = start_child(parent_study, is_fresh=args.fresh)
         if enter:
-            locked_tree.enter(child.registration, "protocol.replicate")
+            locked_tree.enter(child.registration, "protocol.replicate", is_derived=is_new)
     result = replicate(parent_study, child, args.value, args.headers, args.identity, settings)
     from figures.table import verdict_table  # scipy and matplotlib
 
@@ -162,18 +162,15 @@ def format_comparison(parent: Registration, compared: dict[str, Any], *, is_fres
     )
 
 
-def start_child(parent: Study, *, is_fresh: bool) -> Study:
-    """Return the child that this run confirms: the one whose locked tree this is, an unfinished one, or a new
-    one. It takes over its parent's selection.
+def start_child(parent: Study, *, is_fresh: bool) -> tuple[Study, bool]:
+    """Return the child that this run confirms, and whether it is new: the one whose locked tree this is, an unfinished
+    one, or else a new one. It takes over its parent's selection.
     """
-    child = (
-        find_running_child(parent, is_fresh=is_fresh)
-        or find_unfinished(parent, is_fresh=is_fresh)
-        or register_child(parent, is_fresh=is_fresh)
-    )
+    earlier = find_running_child(parent, is_fresh=is_fresh) or find_unfinished(parent, is_fresh=is_fresh)
+    child = earlier or register_child(parent, is_fresh=is_fresh)
     if child.registration.has_sweep:
         selection.adopt(child.registration, parent.registration)
-    return child
+    return child, earlier is None
 
 
 def replicate(

@@ -53,6 +53,7 @@ could change imports or behaviour: PYTHON*, LD_PRELOAD, MATPLOTLIBRC and any unk
 """
 PREFIX = "kv-prereg-"
 BYTECODE = "bytecode"
+DERIVED = "derived"
 
 
 class Main(Protocol):
@@ -72,8 +73,10 @@ def run(main: Main) -> int:
         gc.freeze()  # else garbage collection of torch's objects takes a second at exit
 
 
-def enter(study: Registration, module: str) -> None:
+def enter(study: Registration, module: str, *, is_derived: bool = False) -> None:
     """Continue as `python -m <module>` with the same arguments in the locked tree; does not return.
+
+    is_derived: whether this process has just derived the lock itself (`was_derived`).
 
     Returns at once if this is that tree. Raises Drifted if a locked file differs in the working tree, Tampered if the
     bundle does or if this is the tree of another lock, BadInput if Python imports from elsewhere.
@@ -86,6 +89,8 @@ def enter(study: Registration, module: str) -> None:
     imports.refuse_uncovered()
     drift.refuse(study, drift.compare_locked_sources(study.lock.content))
     tree = _unpack(study)
+    if is_derived:
+        (tree / DERIVED).touch()
     environment = select_environment(os.environ) | {
         "PYTHONPATH": str(tree),
         "PYTHONPYCACHEPREFIX": str(tree / BYTECODE),
@@ -112,6 +117,13 @@ def is_unpacked() -> bool:
     """Return whether this process runs a tree that `_unpack` made."""
     is_temporary = ROOT.parent == Path(tempfile.gettempdir()).resolve() and ROOT.name.startswith(PREFIX)
     return is_temporary and sys.pycache_prefix == str(ROOT / BYTECODE) and (ROOT / lock.NAME).exists()
+
+
+def was_derived() -> bool:
+    """Return whether the process that unpacked this tree derived its lock, by the same sources and seconds ago, so that
+    nothing has to be simulated again.
+    """
+    return is_unpacked() and (ROOT / DERIVED).exists()
 
 
 def phase_label(in_working_tree: str, in_locked_tree: str = "opening the locked sources") -> str:

@@ -80,6 +80,22 @@ def entered(study, temporary, monkeypatch):
     return handed[0]
 
 
+@pytest.mark.parametrize("is_derived", [False, True])
+def test_a_tree_says_whether_its_lock_was_derived_by_the_process_that_unpacked_it(
+    study, temporary, monkeypatch, is_derived
+):
+    handed = []
+    monkeypatch.setattr(os, "execve", lambda *given: handed.append(given))
+    monkeypatch.setattr(locked_tree.imports, "refuse_uncovered", lambda: None)  # tests lie elsewhere
+    locked_tree.enter(study.registration, "protocol.replicate", is_derived=is_derived)
+    assert not locked_tree.was_derived()  # this process has unpacked it, and runs the working tree
+    unpacked = Path(handed[0][2]["PYTHONPATH"])
+    monkeypatch.setattr(locked_tree, "ROOT", unpacked)
+    monkeypatch.setattr(sys, "pycache_prefix", str(unpacked / locked_tree.BYTECODE))
+    assert locked_tree.is_unpacked()
+    assert locked_tree.was_derived() is is_derived
+
+
 def left(place):
     """The trees that are left. torch makes a folder for what it compiles, which is nothing."""
     return list(place.glob("kv-prereg-*"))
