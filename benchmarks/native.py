@@ -2,11 +2,11 @@
 
 One batch of the confirmation's cells on development problems, run in turn by the network ("eager"), by the kernel where
 every lane is computed ("each lane"), and as it is: equal lanes of a problem are computed once until they part. These
-decode `--lanes` at once, as the study registered; "all at once" is the kernel as a study meets it that leaves the number
-out, since no record depends on it. In one process on one thread; prefill, events, sampling and grading are part of it.
-Tokens per second of processor time, medians of the rounds; ratios are of each round's pairs. "computed" is the share of
-lanes times steps that were computed. "the same texts" counts records whose text, slots and events are equal under all
-four.
+decode `--lanes` at once, as the study registered; "all at once" is the kernel as a study meets it that leaves the
+number out, since no record depends on it. In one process on one thread; prefill, events, sampling and grading are part
+of it. Tokens per second of processor time, medians of the rounds; ratios are of each round's pairs. "computed" is the
+share of lanes times steps that were computed. "the same texts" counts records whose text, slots and events are equal
+under all four.
 
     python -m benchmarks.native
 """
