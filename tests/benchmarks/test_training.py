@@ -3,6 +3,9 @@
 import itertools
 import json
 import random
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 import torch
@@ -14,6 +17,7 @@ from protocol.formats.refusals import Drifted
 from protocol.models import checksums
 from protocol.models.load import load
 
+ROOT = Path(__file__).resolve().parents[2]
 WORDS = vocabulary.tokenizer()
 # No drill, no chain that must be passed: only the last three updates.
 TINY = ["--most-pairs", "0", "--longest", "1", "--polish", "3", "--width", "32", "--batch", "2"]
@@ -96,23 +100,40 @@ def test_a_folder_that_exists_is_left_alone(tmp_path, capsys):
     assert not list(tmp_path.iterdir())
 
 
-def test_a_stopped_training_of_programs_goes_on_to_the_same_weights(tmp_path, capsys, monkeypatch):
-    """Two updates in one go, and two between which the time is over: the clock ticks whenever it is read."""
-    tiny = ["--updates", "2", "--short", "1", "--tokens", "832", "--width", "64", "--heads", "2", "--kv-heads", "1"]
-    tiny += ["--layers", "1", "--workers", "0"]
-    once, twice = tmp_path / "once", tmp_path / "twice"
-    assert train_programs.main(["llama", str(once), *tiny]) == 0
+TINY_PROGRAMS = ["--updates", "4", "--short", "1", "--tokens", "832", "--width", "64", "--heads", "2"]
+TINY_PROGRAMS += ["--kv-heads", "1", "--layers", "1", "--workers", "0"]
+
+
+@pytest.fixture(scope="module")
+def trained_elsewhere(tmp_path_factory):
+    """A folder of each family, by a process of its own."""
+    folder = tmp_path_factory.mktemp("elsewhere")
+    calls = [["main", [family, str(folder / family), *TINY_PROGRAMS]] for family in train_programs.FAMILIES]
+    lines = ["from benchmarks.embedded.train_programs import main", *(f"{name}({given})" for name, given in calls)]
+    subprocess.run([sys.executable, "-c", "\n".join(lines)], check=True, cwd=ROOT)
+    return folder
+
+
+@pytest.mark.parametrize("family", train_programs.FAMILIES)
+def test_a_training_of_programs_run_again_or_stopped_between_gives_the_same_bytes(
+    family, trained_elsewhere, tmp_path, capsys, monkeypatch
+):
+    """Four updates in one go, in another process, and two and two: the clock ticks whenever it is read."""
+    once, twice, tiny = tmp_path / "once", tmp_path / "twice", TINY_PROGRAMS
+    assert train_programs.main([family, str(once), *tiny]) == 0
     with monkeypatch.context() as patched:
         patched.setattr(train_programs.time, "monotonic", itertools.count().__next__)
-        assert train_programs.main(["llama", str(twice), *tiny, "--stop-after", "1.5"]) == train_programs.STOPPED
-    assert "1 of 2 updates" in capsys.readouterr().out
+        assert train_programs.main([family, str(twice), *tiny, "--stop-after", "3.5"]) == train_programs.STOPPED
+    assert "2 of 4 updates" in capsys.readouterr().out
     assert not twice.exists()
-    assert train_programs.main(["llama", str(twice), *tiny, "--rate", "0.5"]) == 2
-    assert "is of another recipe, {'family': 'llama'" in capsys.readouterr().err
-    assert train_programs.main(["llama", str(twice), *tiny]) == 0
-    assert (once / "model.safetensors").read_bytes() == (twice / "model.safetensors").read_bytes()
+    assert train_programs.main([family, str(twice), *tiny, "--rate", "0.5"]) == 2
+    assert f"is of another recipe, {{'family': '{family}'" in capsys.readouterr().err
+    assert train_programs.main([family, str(twice), *tiny]) == 0
+    assert (
+        len({(folder / "model.safetensors").read_bytes() for folder in (once, twice, trained_elsewhere / family)}) == 1
+    )
     assert not twice.with_suffix(".checkpoint").exists()
-    assert train_programs.main(["llama", str(once), *tiny]) == 2
+    assert train_programs.main([family, str(once), *tiny]) == 2
     assert "exists; name a new folder" in capsys.readouterr().err
 
 
