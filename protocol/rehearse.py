@@ -227,6 +227,7 @@ def summarize(rehearsal: Rehearsal) -> dict[str, Any]:
         },
         "full_use": rehearsal.full_use,
         "same_kept": rehearsal.same_kept,
+        "could_be_native": rehearsal.could_be_native,
     } | {name: value for values, _ in rehearsal.instruments for name, value in values.items()}
 
 
@@ -304,6 +305,11 @@ def format_rehearsal(
     ] + ["checks, hashing and drawings come on top: for a small study they take longer than decoding"] * bool(
         values["whole"]
     )
+    if values["could_be_native"]:
+        lines.append(
+            'generation.kernel = "native" could decode every model and arm here, in about half of the time, and no '
+            "answer would depend on what is decoded with it"
+        )
     lines += instrument_lines
     lines += full_cache_use.describe_full_use(values["full_use"])
     lines += same_retained_slots.describe_pairs(values["same_kept"])

@@ -7,6 +7,7 @@ import transformers
 
 from policies import Statistics
 from protocol.engine.decode import refuse_native, refuse_sinks
+from protocol.engine.native import library
 from protocol.engine.observation import observe_forward, probe_attention
 from protocol.engine.output_projection import check_projection
 from protocol.engine.rotation import check_rotation
@@ -87,6 +88,22 @@ def refuse_unfit_layers(planned: PlannedStudy) -> None:
                 policy.refuse_width(width)
             except ValueError as refusal:
                 raise BadInput(f"arms: {arm.name!r} does not fit {model}: {refusal}") from None
+
+
+def could_be_native(planned: PlannedStudy) -> bool:
+    """Return whether the native kernel would decode every model and arm on this machine, and nobody chose a kernel."""
+    protocol = planned.protocol
+    generation = protocol.generation
+    if generation.kernel is not None or (generation.device, generation.dtype) != ("cpu", "float32"):
+        return False
+    try:
+        library.find_compiler()
+        for model in protocol.models:
+            for arm in protocol.arms:
+                refuse_native(model, _read_config(planned, model), protocol.policy(arm.name), arm.name)
+    except BadInput:
+        return False
+    return True
 
 
 def read_layers(planned: PlannedStudy) -> dict[str, Any]:

@@ -23,8 +23,9 @@ def check(tmp_path):
         transformers.LlamaConfig(num_hidden_layers=layers, **heads).save_pretrained(tmp_path)
         text = studies.PROTOCOL.format(model=tmp_path).replace('"crystal-token-level"', policy)
         text = text.replace("[generation]\n", f"[generation]\n{generation}\n")
-        protocol = toml_reader.parse(text.encode(), "here")
-        layer_support.refuse_unfit_layers(SimpleNamespace(protocol=protocol, home=tmp_path))
+        planned = SimpleNamespace(protocol=toml_reader.parse(text.encode(), "here"), home=tmp_path)
+        layer_support.refuse_unfit_layers(planned)
+        return planned
 
     return refuse
 
@@ -70,6 +71,19 @@ def test_what_the_native_kernel_lacks_is_told_at_registration(check, policy, hea
     told = str(refused.value)
     for part in ('generation.kernel: "native" needs', reason, 'write "eager", or leave kernel out'):
         assert part in told
+
+
+def test_the_native_kernel_is_recommended_where_it_could_decode_all_of_a_study(check, monkeypatch):
+    could_be = [
+        layer_support.could_be_native(check('"h2o"', 2, generation, head_dim=head_dim))
+        for generation, head_dim in (("", 128), (NATIVE, 128), ('kernel = "eager"', 128), ("", 80))
+    ]
+    assert could_be == [True, False, False, False]  # who has chosen is told nothing
+    planned = check('"h2o"', 2, head_dim=128)
+    assert not layer_support.could_be_native(check('"syn_mem"', 2, head_dim=128))
+    monkeypatch.setenv("PATH", "")
+    monkeypatch.delenv("CXX", raising=False)
+    assert not layer_support.could_be_native(planned)
 
 
 @pytest.mark.parametrize("heads", [{"head_dim": 32}, {"hidden_size": 128, "num_attention_heads": 4}])
