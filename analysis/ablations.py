@@ -55,10 +55,10 @@ from protocol.formats.vocabulary import FULL
 CLAIM_KINDS = ("worse", "same", "better")
 SUPPORTED, CONTRADICTED, UNDECIDED = "supported", "contradicted", "undecided"
 UNGRADED, UNMATCHED = "lanes without a grade", "memory did not match"
-UNSAVED = "it does not hold less than the full cache"
+UNSAVED = "the arm does not use less memory than the full cache"
 UNABLE = "the full cache fails its gate"
-FLOORED = "below the floor: the arms guess, or could not lose the margin"
-STRUCTURE_UNKNOWN = "the lock of this study does not hold it"
+FLOORED = "below the floor: the arms do no better than guessing, or accuracy is too low to lose the margin"
+STRUCTURE_UNKNOWN = "the lock of this study does not contain it"
 
 
 class Claim(NamedTuple):
@@ -175,7 +175,9 @@ def _registered_claims(content: Mapping[str, Any]) -> list[Claim]:
     claims = []
     for name, entry in content["claims"].items():
         if entry["says"] not in CLAIM_KINDS or (entry["says"] == "same") != ("margin" in entry):
-            raise RecordError(f"claims.{name}: says {entry['says']!r}; it is worse, better, or same with a margin")
+            raise RecordError(
+                f"claims.{name}.says: {entry['says']!r} is unknown; write worse, better, or same with a margin"
+            )
         margin = float(entry["margin"]) if "margin" in entry else None
         claims.append(Claim(name, entry["arm"], entry.get("parent", subject), entry["says"], margin))
     return claims
@@ -282,7 +284,9 @@ def _judge_cell(
     spread = scale * float(problem_means(units).std(ddof=1))
     is_as_claimed = abs(interval.mean) < claim.margin if claim.margin else claimed_sign * interval.mean > 0
     needs = problems_needed(interval.mean, spread, levels.claim if is_as_claimed else levels.contrast, claim.margin)
-    return Cell(*labels, n, effect, cell_outcome, needs, "" if needs else "no difference to plan with")
+    return Cell(
+        *labels, n, effect, cell_outcome, needs, "" if needs else "no difference from which to plan a sample size"
+    )
 
 
 def _claim_row(
@@ -290,7 +294,7 @@ def _claim_row(
 ) -> dict[str, Any]:
     """Return the row of a claim. full: the parent is the full cache and has no settings to compare."""
     if not cells:
-        raise ValueError(f"claims.{claim.name}: no cell was compared; every cell of none would support it")
+        raise ValueError(f"claims.{claim.name}: no cell was compared, so that nothing can support the claim")
     outcomes = {cell.outcome for cell in cells}
     claim_result = CONTRADICTED if CONTRADICTED in outcomes else UNDECIDED if UNDECIDED in outcomes else SUPPORTED
     undecided = [cell for cell in cells if cell.outcome == UNDECIDED]
@@ -321,28 +325,36 @@ def _format_report(report: Mapping[str, Any]) -> list[str]:
         lines += ["", "No arm of this study is an ablation of its subject."]
         return lines + text_tables.wrap_paragraph(f"Other policies: {others}")
     if report["claims_are"] == "registered":
-        lines.append(f"Claims registered about these {arm}s, outside the rule.")
+        lines.append(
+            f"These claims about the {arm}s were registered separately and are not part of the rule's verdict."
+        )
     else:
-        lines.append("No claim was registered. Implied: every part helps, each ablation is worse. Exploratory.")
+        lines.append(
+            "No claim was registered. Assumed instead: every part helps, so that each ablation is worse. This "
+            "is exploratory."
+        )
     lines += text_tables.wrap_paragraph(
-        f"{report['family']} contrasts, {arm} minus parent in points of accuracy; {report['method']}, "
-        f"intervals and p by Bonferroni (level {report['corrected_alpha']}). A claim needs p at most "
-        f"{report['claim_alpha']} in each of its cells: alpha over {len(claims)} claims."
+        f"{report['family']} contrasts, {arm} minus parent in percentage points of accuracy; "
+        f"{report['method']}; intervals and p are Bonferroni-corrected (level "
+        f"{report['corrected_alpha']}). A claim is supported if p is at most {report['claim_alpha']} in "
+        f"each of its cells: alpha is divided by {len(claims)} claims."
     )
     if full:
         lines += text_tables.wrap_paragraph(
-            "Against the full cache memory is unequal on purpose and charged for nothing; a cell whose arm "
-            "does not hold less is undecided."
+            "Against the full cache, memory differs on purpose, and no charge is made for it. A cell is "
+            "undecided if its arm does not use less memory than the full cache."
         )
     if (fewest := min(cell["n"] for claim in claims for cell in claim["cells"])) < MIN_CONFIRMATORY:
         lines += text_tables.wrap_paragraph(
-            f"Screening: with {fewest} problems nothing here is settled; fewer than {MIN_CONFIRMATORY} screen."
+            f"Screening only: with {fewest} problems nothing here is conclusive; a conclusion needs at "
+            f"least {MIN_CONFIRMATORY}."
         )
     ablations = [claim for claim in claims if not _is_against_full(claim)]
     lines += [""] if ablations else []
     if ablations and report["structure"] == STRUCTURE_UNKNOWN:
         lines += text_tables.wrap_paragraph(
-            f"Structure: {STRUCTURE_UNKNOWN}; these arms are taken for ablations by the names of their policies."
+            f"Structure: {STRUCTURE_UNKNOWN}; that these arms are ablations follows only from the names of "
+            "their policies."
         )
     else:
         lines += [line for claim in ablations for line in _structure_lines(claim)]
@@ -353,7 +365,7 @@ def _format_report(report: Mapping[str, Any]) -> list[str]:
         margin = f" within {100 * float(claim['margin']):g}" if claim["margin"] else ""
         what = f"{claim['arm']} is {CLAIM_PHRASES[claim['says']]} {_parent_name(claim)}{margin}"
         p, holm = (_format_p(float(claim[name])) for name in ("p_bonferroni", "p_holm"))
-        lines.append(f"{what}: {_format_outcome(claim)}, p {p} by Bonferroni over the claims, {holm} by Holm")
+        lines.append(f"{what}: {_format_outcome(claim)}, p {p} (Bonferroni over the claims), {holm} (Holm)")
     lines += ["", f"{'No claim' if full else 'Not ablations, no claim'}: {others}"] if others else []
     return lines
 
@@ -363,7 +375,7 @@ CLAIM_PHRASES = {"worse": "worse than", "same": "the same as", "better": "better
 
 def _structure_lines(claim: Mapping[str, Any]) -> list[str]:
     if not claim["structure"]:
-        return [f"{claim['arm']}: does not differ from {claim['parent']}"]
+        return [f"{claim['arm']}: has the same settings as {claim['parent']}"]
     changed = (f"{path}: {values['parent']} -> {values['arm']}" for path, values in claim["structure"].items())
     return text_tables.wrap_paragraph(f"{claim['arm']} against {claim['parent']}: " + "; ".join(changed))
 
@@ -374,7 +386,7 @@ def _cell_columns(claim: Mapping[str, Any], cell: Mapping[str, Any]) -> tuple[st
     if effect is None:
         return (*labels, "", "", "", "", _format_outcome(cell))
     difference, low, high = (format_points(float(effect[name])) for name in ("difference", "low", "high"))
-    unfair = " not less" if _is_against_full(claim) else " unmatched"
+    unfair = " not smaller" if _is_against_full(claim) else " unmatched"
     memory = f"{float(effect['cache_ratio']):.3f}" + ("" if effect["matched"] else unfair)
     interval = f"[{low}, {high}]"
     return (*labels, difference, interval, _format_p(float(effect["p_corrected"])), memory, _format_outcome(cell))
@@ -399,7 +411,7 @@ def _format_outcome(entry: Mapping[str, Any]) -> str:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    path = {"folder": "a confirmed registration, e.g. registrations/crystal-ablations"}
+    path = {"folder": "folder of a confirmed registration, e.g. registrations/crystal-ablations"}
     return run_command("ablations", __doc__, path, judge_claims, argv, text=_format_report)
 
 

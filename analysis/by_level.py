@@ -32,14 +32,19 @@ def read_levels(folder: Path) -> dict[str, Any]:
     study = read_study(folder)
     rows = contrasts_by_level(study)
     if not rows:
-        raise RecordError(f"{folder}: lock: items: no task has levels; there is nothing to tell apart")
+        raise RecordError(f"{folder}: lock: items: no task has levels, so that there are no levels to compare")
     return {"name": study.lock["name"], "title": study.lock["protocol"]["content"]["title"], "contrasts": rows}
 
 
 def _format_report(report: Mapping[str, Any]) -> list[str]:
     head = (*HEADINGS, "n", "gains", "losses", "subject, %", "other, %", "points", "95 % interval")
     lines = text_tables.format_columns(head, map(_row_cells, report["contrasts"]))
-    return [report["title"], "Exploratory: each level alone, nothing corrected.", "", *lines]
+    return [
+        report["title"],
+        "Exploratory: each level is tested alone, without a correction for multiple comparisons.",
+        "",
+        *lines,
+    ]
 
 
 def _row_cells(row: Mapping[str, Any]) -> tuple[str, ...]:
@@ -52,7 +57,7 @@ def _row_cells(row: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    path = {"folder": "a confirmed registration whose lock names levels"}
+    path = {"folder": "folder of a confirmed registration whose lock names levels"}
     return run_command("by-level", __doc__, path, read_levels, argv, text=_format_report)
 
 

@@ -37,11 +37,11 @@ from protocol.formats.text_tables import format_points
 
 DRAWS = 10_000  # draws for the intervals at equal memory
 MODES = {
-    "iso_cache": "memory matched at the end of the prefill only",
-    "small_sample": "fifty problems would have said something else",
-    "proxies": "a proxy that the run does not bear out",
-    "single_model": "a sign that another model does not share",
-    "extraction_collapse": "wrong answers that are no answers",
+    "iso_cache": "memory matched only at the end of the prefill",
+    "small_sample": "a sample of fifty problems could have given another result",
+    "proxies": "a proxy measure that the full run does not confirm",
+    "single_model": "a difference whose sign changes on another model",
+    "extraction_collapse": "wrong answers that contain no answer",
 }
 
 
@@ -143,7 +143,7 @@ def _format_report(report: Mapping[str, Any]) -> list[str]:
         if mode["rows"]:
             head, cells = TABLES[name]
             lines += text_tables.format_columns(head, map(cells, mode["rows"]))
-    lines += ["", "Memory: slots per KV head and layer, and bytes; peaks are of any lane"]
+    lines += ["", "Memory: slots per KV head and layer, and bytes; a peak is the maximum over all lanes"]
     numbers = ("prefill_end", "mean_slots", "peak_slots", "mean_bytes", "peak_bytes")
     head = (*CELL_COLUMNS, "arm", "prefill end", "mean", "peak", "mean bytes", "peak bytes")
     rows = [
@@ -175,7 +175,7 @@ def _proxies(row: Row) -> tuple[str, ...]:
         gains = (format_points(float(row[name])) for name in ("development", "held_out"))
         return (*_cell_labels(row), "", "", "", "", "", *gains)
     shares = ("prefill_end", "mean_slots", "mean_bytes", "seconds_a_token")
-    apart = (f"{100 * float(row[name]):.1f} % apart" for name in shares)
+    apart = (f"differ by {100 * float(row[name]):.1f} %" for name in shares)
     return (*_cell_labels(row), str(row["arms"]), *apart, "", "")
 
 
@@ -197,16 +197,25 @@ TABLES: dict[str, tuple[tuple[str, ...], Callable[[Row], tuple[str, ...]]]] = {
         _iso_cache,
     ),
     "small_sample": (
-        (*CELL_COLUMNS, "against", "n", "points", "call", "of 50: 95 % within", "other sign", "other call"),
+        (
+            *CELL_COLUMNS,
+            "against",
+            "n",
+            "points",
+            "call",
+            "n = 50: 95 % within",
+            "n = 50: other sign",
+            "n = 50: other verdict",
+        ),
         _small_sample,
     ),
     "proxies": (
-        (*CELL_COLUMNS, "arms", "prefill end", "mean slots", "bytes", "seconds a token", "development", "held out"),
+        (*CELL_COLUMNS, "arms", "prefill end", "mean slots", "bytes", "seconds per token", "development", "held out"),
         _proxies,
     ),
     "single_model": (("cell", "on", "points", "and on", "points", "signs", "apart"), _single_model),
     "extraction_collapse": (
-        (*CELL_COLUMNS, "arm", "wrong", "no answer", "of wrong", "cut by the limit", "lanes"),
+        (*CELL_COLUMNS, "arm", "wrong", "no answer", "share of wrong", "cut at the limit", "lanes"),
         _extraction_collapse,
     ),
 }
@@ -226,7 +235,7 @@ def _format_number(decimal: str | None) -> str:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    path = {"folder": "a confirmed registration, e.g. registrations/alpha-chain"}
+    path = {"folder": "folder of a confirmed registration, e.g. registrations/alpha-chain"}
     return run_command("diagnostics", __doc__, path, diagnose, argv, text=_format_report)
 
 

@@ -60,14 +60,18 @@ def _format_report(report: Mapping[str, Any]) -> list[str]:
         *CELL_COLUMNS,
         "lanes",
         "never evicted",
-        "events a lane",
+        "events per lane",
         "least, most",
         "slots",
         *(name.replace("_", " ") for name in eviction_counts.OF_BUDGET),
     )
     lines = [report["title"], f"{report['problems']} problems; exploratory", "", *report["warnings"], ""]
     lines += text_tables.format_columns(head, map(_count_cells, arms))
-    lines += ["", "Events are those that removed something; shares are of the budget in slots. As ratios:", ""]
+    lines += [
+        "",
+        ("Only events that removed a slot are counted; shares are fractions of the budget in slots. As ratios:"),
+        "",
+    ]
     ratios = [(*(row[name] for name in CELL_COLUMNS), *map(_format_share, row["ratios"].values())) for row in arms]
     lines += text_tables.format_columns((*CELL_COLUMNS, *report["ratios"]), ratios)
     return [*lines, "", *text_tables.format_columns(("ratio", "is"), report["ratios"].items())]
@@ -92,7 +96,7 @@ def _format_share(decimal: str | None) -> str:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    path = {"folder": "a probed or confirmed registration, e.g. registrations/lossless-chain"}
+    path = {"folder": "folder of a probed or confirmed registration, e.g. registrations/lossless-chain"}
     return run_command("evicted", __doc__, path, read_evictions, argv, text=_format_report)
 
 

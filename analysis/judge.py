@@ -15,7 +15,7 @@ from protocol.formats.json_text import dumps
 
 
 def main(argv: list[str] | None = None) -> int:
-    folder = {"folder": "a registration, e.g. registrations/quickstart"}
+    folder = {"folder": "folder of a registration, e.g. registrations/quickstart"}
     return run_command("judge", __doc__, folder, judge, argv, show=dumps)
 
 

@@ -14,7 +14,7 @@ from protocol.formats.command_line import run_command
 
 
 def main(argv: list[str] | None = None) -> int:
-    folder = {"folder": "a registration with decision.looks"}
+    folder = {"folder": "folder of a registration with decision.looks"}
     return run_command(
         "look", __doc__, folder, lambda folder: advise(judge(folder)), argv, show=lambda word: f"{word}\n"
     )

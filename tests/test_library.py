@@ -86,9 +86,9 @@ def test_a_verdict_that_the_records_do_not_support_is_refused(tmp_path):
     edited = (folder / "verdict.json").read_text().replace('"INCONCLUSIVE"', '"CONFIRMED"')
     (folder / "verdict.json").write_text(edited)
     for read in (lambda study: study.verdict, lambda study: study.contrasts, kvp.Study.to_latex, kvp.Study.to_markdown):
-        with pytest.raises(ValueError, match=r"verdict\.json is not what its records say"):
+        with pytest.raises(ValueError, match=r"verdict\.json does not follow from its records"):
             read(kvp.Study(folder))
-    assert "is not what its records say" in kvp.Study(folder)._repr_html_()
+    assert "does not follow from its records" in kvp.Study(folder)._repr_html_()
 
 
 def test_what_a_command_refuses_is_raised_with_its_line_and_status(tmp_path):

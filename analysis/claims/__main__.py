@@ -29,18 +29,28 @@ TEMPLATE = Path(__file__).with_name("template.toml")
 
 def main(argv: Sequence[str] | None = None) -> int:
     parser = make_parser("kv-prereg claims", __doc__)
-    parser.add_argument("files", nargs="*", type=Path, metavar="FILE.toml", help="published numbers and claims")
+    parser.add_argument(
+        "files",
+        nargs="*",
+        type=Path,
+        metavar="FILE.toml",
+        help="a file with the published numbers and claims of a paper",
+    )
     output = parser.add_mutually_exclusive_group()
     output.add_argument("--json", action="store_true", help="print canonical JSON")
-    output.add_argument("--template", type=Path, metavar="FILE", help="write a file to fill in there")
+    output.add_argument(
+        "--template", type=Path, metavar="FILE", help="write a commented file to fill in, under this name"
+    )
     args = parser.parse_args(argv)
     if bool(args.files) == bool(args.template):
-        parser.error("write either the files to check, or --template FILE; --help shows both")
+        parser.error("give either the files to check or --template FILE; --help describes both")
     try:
         if args.template:
             with args.template.open("xb") as file:
                 file.write(TEMPLATE.read_bytes())
-            print_escaped(f"{args.template}: written; fill it in, then: kv-prereg claims {args.template}", sys.stdout)
+            print_escaped(
+                f"{args.template}: written; fill it in, then run: kv-prereg claims {args.template}", sys.stdout
+            )
             return 0
         with progress_display.show_phases(), phase(f"checking the claims of {len(args.files)} files"):
             papers = [read_paper(path) for path in args.files]

@@ -58,7 +58,7 @@ def decide(form: str, cells: Cells, names: Mapping[str, str | tuple[str, ...]]) 
     except (ValueError, TypeError, ZeroDivisionError, AttributeError, KeyError) as error:
         raise ExpressionError(f"{form!r}: {error}") from error
     if not isinstance(answer, Answer):
-        raise ExpressionError(f"{form!r} is not a statement; compare it with something")
+        raise ExpressionError(f"{form!r} is not a statement; compare it with a number, as in: a > b")
     return answer
 
 
@@ -114,7 +114,7 @@ class _Evaluator:
                 if name in FUNCTIONS and name not in scope:
                     return _with_level(FUNCTIONS[name](*arguments), name, arguments)
                 return (scope.get(name) or self._resolve_name(name))(*arguments)
-        raise ExpressionError(f"{ast.get_source_segment(self.source, node)!r} is not in this notation")
+        raise ExpressionError(f"{ast.get_source_segment(self.source, node)!r} is not allowed in this notation")
 
     def _literal(self, node: ast.expr) -> Quantity:
         """Return an exact number that nevertheless equals whatever rounds to it."""
@@ -130,7 +130,7 @@ class _Evaluator:
 
     def _resolve_name(self, name: str) -> Any:
         if name not in self.names:
-            raise ExpressionError(f"{name!r} is no function, list or form of this file")
+            raise ExpressionError(f"{name!r} is not a function, a list or a form of this file")
         definition = self.names[name]
         if isinstance(definition, tuple):
             return list(definition)
@@ -162,7 +162,7 @@ class _Evaluator:
                     bound = zip((t.id for t in targets if isinstance(t, ast.Name)), item, strict=True)
                     inner = {**scope, **dict(bound)}
                 case _:
-                    raise ExpressionError("a comprehension binds names only")
+                    raise ExpressionError("a comprehension may bind plain names only")
             if all(self.evaluate(test, inner).truth for test in first.ifs):
                 yield from self._bind_generators(rest, inner)
 
@@ -194,5 +194,5 @@ def _compare_pair(left: Any, operator: ast.cmpop, right: Any) -> Answer:
     if isinstance(left, str) and isinstance(right, str) and symbol in ("==", "!="):
         return Answer((left == right) == (symbol == "=="), (f"{left} {symbol} {right}",), level_of([left, right]))
     if isinstance(left, Answer) or isinstance(right, Answer):
-        raise ExpressionError("a truth is joined by and, or, not; it is not compared")
-    raise ExpressionError(f"{left!r} {symbol} {right!r} compares different kinds")
+        raise ExpressionError("truth values are combined with and, or, not; they cannot be compared")
+    raise ExpressionError(f"{left!r} {symbol} {right!r} compares values of different kinds")

@@ -40,7 +40,7 @@ def _smallest(*values: Any) -> Quantity:
 def _flatten(values: tuple[Any, ...]) -> list[Quantity]:
     numbers: list[Quantity] = values[0] if len(values) == 1 and isinstance(values[0], list) else list(values)
     if not numbers:
-        raise ValueError("min and max: none of these cells is printed")
+        raise ValueError("min and max: the paper prints none of these cells")
     return numbers
 
 
@@ -72,14 +72,16 @@ def _exact_counts(first: Quantity, second: Quantity) -> tuple[tuple[int, int], t
     if impossible := "; ".join(filter(None, (first.impossible, second.impossible))):
         raise ImpossibleCell(impossible)
     if first.answers is None or second.answers is None:
-        raise ValueError(f"{first.text} and {second.text}: not both are counts of known answers")
+        raise ValueError(f"{first.text} and {second.text}: both must be counts of a known number of answers")
     return first.answers, second.answers
 
 
 def _paired(first: Quantity, second: Quantity) -> Quantity:
     (first_right, first_total), (second_right, second_total) = _exact_counts(first, second)
     if first_total != second_total or not (first.paired and second.paired):
-        raise ValueError(f"{first.text} and {second.text}: McNemar's test needs one answer to each same problem")
+        raise ValueError(
+            f"{first.text} and {second.text}: McNemar's test needs one answer to each problem, for the same problems"
+        )
     p = printed_tests.paired_bounds(first_right, second_right, first_total)
     p_text = f"{float(p.low):.2g}" + (f" to {float(p.high):.2g}" if p.low < p.high else "")
     return computed(p.low, p.high, f"McNemar p ({first_right} and {second_right} of {first_total}) {p_text}")
@@ -119,20 +121,20 @@ def _apart(first: Quantity, observations: Quantity, second: Quantity, others: Qu
 
 def _agree(effect: Quantity, low: Quantity, high: Quantity, p: Quantity) -> Answer:
     agreement = printed_tests.check_agreement(effect.printed, low.printed, high.printed, p.printed)
-    implied = f"{effect.text} [{low.text}, {high.text}] gives p {agreement.low:.2g} to {agreement.high:.2g}"
+    implied = f"{effect.text} [{low.text}, {high.text}] implies p from {agreement.low:.2g} to {agreement.high:.2g}"
     return Answer(agreement.decision and agreement.size, (f"{implied}; printed {p.text}",))
 
 
 def _passing(method: str, family: list[Quantity]) -> Quantity:
     low, high = [float(p.counted.low) for p in family], [float(p.counted.high) for p in family]
     fewest, most = printed_tests.count_passing(high, method), printed_tests.count_passing(low, method)
-    return computed(fewest, most, f"{computed(fewest, most).text} of {len(family)} pass {method}")
+    return computed(fewest, most, f"{computed(fewest, most).text} of {len(family)} are significant by {method}")
 
 
 def _lucky(candidates: Quantity, first: Quantity, second: Quantity) -> Quantity:
     (first_right, first_total), (second_right, second_total) = _exact_counts(first, second)
     chance = printed_tests.chance_of_best(int(candidates.middle), first_right, first_total, second_right / second_total)
-    description = f"the best of {candidates.text} no better than {second.text} reaches {first.text}"
+    description = f"the best of {candidates.text} candidates that are no better than {second.text} reaches {first.text}"
     return computed(chance, name=f"chance {chance:.2g} that {description}")
 
 
@@ -142,7 +144,7 @@ def _answerable(value: Quantity, answers: Quantity) -> Answer:
     possible = counts(share, n)
     return Answer(
         bool(possible),
-        (f"{value.text} from {n}: " + (f"{possible[0]} is possible" if possible else "no count gives it"),),
+        (f"{value.text} from {n}: " + (f"{possible[0]} is possible" if possible else "no count gives this value"),),
     )
 
 
@@ -151,9 +153,9 @@ def _halving(start: Quantity, rate: Callable[[Quantity], Quantity]) -> Quantity:
     value = first = float(start.middle)
     for step in range(STEPS):
         if value <= first / 2:
-            return computed(step, name=f"{step} steps to half of {start.text}")
+            return computed(step, name=f"{step} steps until {start.text} is halved")
         value -= float(rate(computed(value)).middle) * value
-    raise ValueError(f"{start.text}: more than half of it is left after {STEPS} steps")
+    raise ValueError(f"{start.text}: after {STEPS} steps it is not yet halved")
 
 
 def _branch(cells: list[Any]) -> str:

@@ -109,16 +109,16 @@ def read_paper(path: Path) -> Paper:
         content = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         is_ours = path.parent.parts[-2:] == ("analysis", "published")
-        whose = "; a clone of this project has these papers, an installed package has not" if is_ours else ""
+        whose = "; only a clone of this project contains these papers, not an installed package" if is_ours else ""
         raise ClaimError(f"{explain_os_error(error)}{whose}") from error
     except UnicodeDecodeError as error:
-        raise ClaimError(f"{path}: byte {error.start} is not UTF-8; name a TOML file") from error
+        raise ClaimError(f"{path}: byte {error.start} is not valid UTF-8; name a TOML file") from error
     except tomllib.TOMLDecodeError as error:
-        raise ClaimError(f"{path}: invalid TOML ({error}); a key may stand once, a value needs quotes") from error
+        raise ClaimError(f"{path}: invalid TOML ({error}); each key may occur once, and text needs quotes") from error
     file = _Keys(path, "", content)
     file.reject_unknown("format", "source", "names", "table", "equation", "claim")
     if file.take("format", int) != 1:
-        raise ClaimError(f"{path}: format: {content['format']} is not known; write 1")
+        raise ClaimError(f"{path}: format: {content['format']} is unknown; write 1")
     source = _Keys(path, "source", file.take("source", dict))
     source.reject_unknown("key", "title", "authors", "link", "note", "summary")
     names = {name: _parse_name(path, name, value) for name, value in file.take("names", dict, default={}).items()}
@@ -129,7 +129,7 @@ def read_paper(path: Path) -> Paper:
     for kind, ids in (("table", [t.id for t in tables]), ("equation", form_names), ("claim", [c.id for c in claims])):
         duplicates = sorted({identifier for identifier in ids if ids.count(identifier) > 1})
         if duplicates:
-            raise ClaimError(f"{path}: {kind}.id: {duplicates[0]!r} stands twice; give each its own")
+            raise ClaimError(f"{path}: {kind}.id: {duplicates[0]!r} occurs twice; give each entry its own id")
     return Paper(
         path,
         source.take("key", str),
@@ -204,14 +204,14 @@ def _parse_table(path: Path, index: int, content: Any) -> Table:
         raise ClaimError(f"{keys.location('unit')}: {unit!r}; {kind} are printed as share or percent")
     for key, needed in (("n", SAMPLED), ("draws", ("answers", "differences"))):
         if kind not in needed and key in content:
-            raise ClaimError(f"{keys.location(key)}: {kind} have none; remove it")
+            raise ClaimError(f"{keys.location(key)}: a table of {kind} does not have this key; remove it")
     common = keys.take_size("n") if kind in SAMPLED else None
     draws = keys.take_size("draws") if kind in ("answers", "differences") else None
     values, n = {}, {}
     for name, printed in keys.take("values", dict).items():
         values[name], n[name] = _parse_cell(_Keys(path, f"table[{index}].values", {name: printed}), name, kind, common)
     if not values:
-        raise ClaimError(f"{keys.location('values')}: has no cell; transcribe at least one")
+        raise ClaimError(f"{keys.location('values')}: is empty; transcribe at least one cell")
     table = Table(
         keys.take("id", str), keys.take("title", str), kind, unit, draws, values, n,
         keys.take("note", str, default=""),
@@ -225,7 +225,7 @@ def _parse_table(path: Path, index: int, content: Any) -> Table:
             and ends
             and (ends.low > UNITS[unit] or ends.high < (-UNITS[unit] if kind == "differences" else 0))
         ):
-            raise ClaimError(f"{path}: table[{index}].values.{name}: {values[name]!r} is no {unit}; check the unit")
+            raise ClaimError(f"{path}: table[{index}].values.{name}: {values[name]!r} is not a {unit}; check the unit")
     return table
 
 
@@ -252,7 +252,7 @@ def _parse_claim(path: Path, index: int, content: Any) -> Claim:
     keys.reject_unknown("id", "where", "sentence", "holds", "carried", "cannot", "note")
     optional = [keys.take(key, str, default="") for key in ("carried", "cannot", "note")]
     if optional[0] and optional[1]:
-        raise ClaimError(f"{keys.location('cannot')}: stands beside carried; keep one of them")
+        raise ClaimError(f"{keys.location('cannot')}: a claim may not have both this and carried; keep one of them")
     return Claim(*(keys.take(key, str) for key in ("id", "where", "sentence", "holds")), *optional)
 
 

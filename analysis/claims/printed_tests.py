@@ -49,7 +49,7 @@ def _sign_test(discordant: int, gap: int) -> Fraction:
 
 def _check_count(count: int, total: int) -> None:
     if not 0 <= count <= total or total < 1:
-        raise ValueError(f"count: {count} of {total} answers is impossible")
+        raise ValueError(f"count: {count} correct of {total} answers is impossible")
 
 
 def chance_of_best(candidates: int, right: int, problems: int, share: float) -> float:
@@ -60,7 +60,9 @@ def chance_of_best(candidates: int, right: int, problems: int, share: float) -> 
     correlated, and the chance is then smaller than this, though never smaller than that of one candidate.
     """
     if candidates < 1 or not 0 <= right <= problems or not 0 <= share <= 1:
-        raise ValueError(f"lucky: {candidates} candidates, {right} of {problems} at {share} is impossible")
+        raise ValueError(
+            f"lucky: {candidates} candidates with {right} of {problems} correct at a share of {share} are impossible"
+        )
     return float(1 - stats.binom.cdf(right - 1, problems, share) ** candidates)
 
 
@@ -86,7 +88,7 @@ class Agreement(NamedTuple):
 def check_agreement(effect: Range, low: Range, high: Range, p: Range, level: float = 0.95) -> Agreement:
     """Check a printed p against a printed effect and its interval, with the benefit of rounding."""
     if low.low > high.high:
-        raise ValueError("interval: its lower end lies above its upper end")
+        raise ValueError("interval: its lower end is above its upper end")
     z = float(stats.norm.ppf((1 + level) / 2))
     widths = [float(high.low - low.high) / (2 * z), float(high.high - low.low) / (2 * z)]
     crosses = effect.low <= 0 <= effect.high
@@ -116,5 +118,8 @@ def correlations_differ_p(first: float, observations: int, second: float, others
 def _fisher_z(correlation: float, observations: int) -> tuple[float, float]:
     """Return Fisher's z of a correlation and its variance."""
     if observations < 4 or not -1 < correlation < 1:
-        raise ValueError(f"correlation: {correlation} of {observations} observations has no test; give 4 or more")
+        raise ValueError(
+            f"correlation: {correlation} of {observations} observations cannot be tested; give at least 4 "
+            "observations, and a correlation between -1 and 1"
+        )
     return atanh(correlation), 1 / (observations - 3)

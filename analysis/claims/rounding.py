@@ -38,7 +38,7 @@ def rounding_range(text: str) -> Range:
 def counts(mean: Range, answers: int) -> range:
     """Return the counts of correct `answers` whose mean lies in `mean`; negative ones for a difference."""
     if answers < 1:
-        raise ValueError(f"answers: {answers} have no mean; give at least one")
+        raise ValueError(f"answers: {answers} answers have no mean; give at least one")
     return range(math.ceil(mean.low * answers), math.floor(mean.high * answers) + 1)
 
 

@@ -24,15 +24,15 @@ VERDICTS: Mapping[Level, Mapping[bool | None, str]] = MappingProxyType(
 UNCHECKED = ("no test", "not printed")  # verdicts of the level "none"
 
 SENTENCES = {
-    "alike": "The sentence's number is the table's number.",
+    "alike": "The sentence prints the same number as the table.",
     "differs": "The sentence and the table print different numbers.",
-    "follows": "Computed from the printed numbers; nothing is inferred beyond them.",
-    "does not follow": "The printed numbers say otherwise.",
-    "open": "It depends on what rounding hides.",
-    "supported": "The numbers carry it, whatever was left unprinted.",
-    "not supported": "A difference as small as this is expected from chance at this n, whatever the pairing.",
-    "undecidable": "It depends on what is not printed: who solved what.",
-    "not printed": "What would decide it is not printed.",
+    "follows": "This is computed from the printed numbers alone, without statistical inference.",
+    "does not follow": "The printed numbers contradict it.",
+    "open": "The printed numbers are rounded too much to decide it.",
+    "supported": "The printed numbers support it, whatever the paper does not print.",
+    "not supported": "At this n, chance alone often gives a difference this small, whatever the pairing of answers.",
+    "undecidable": "It depends on numbers that are not printed: which problems each arm solved.",
+    "not printed": "The paper does not print the numbers that would decide it.",
 }
 
 
@@ -75,11 +75,11 @@ def _judge_claim(paper: Paper, claim: Claim) -> Finding:
     except ExpressionError as error:
         if isinstance(error.__cause__, ImpossibleCell):
             return Finding(
-                claim, "none", UNCHECKED[0], str(error.__cause__), "A number that it compares is impossible."
+                claim, "none", UNCHECKED[0], str(error.__cause__), "It compares a number that is impossible."
             )
         raise ClaimError(
-            f"{paper.path}: claim {claim.id}: {field}: {error}; correct the form; "
-            "python -m pydoc analysis.claims.expression lists what it may say"
+            f"{paper.path}: claim {claim.id}: {field}: {error}; correct the form; python -m pydoc "
+            "analysis.claims.expression lists what a form may contain"
         ) from error
     _check_levels(paper, claim, holds, carried)
     unprinted = holds.truth is None and any(reason.startswith("not printed") for reason in holds.reasons)
@@ -98,9 +98,11 @@ def _check_levels(paper: Paper, claim: Claim, holds: Answer, carried: Answer) ->
     """Refuse a claim that compares only literals, and one that is `carried` without a test."""
     prefix = f"{paper.path}: claim {claim.id}: "
     if holds.level is Level.LITERAL and holds.truth is not None:
-        raise ClaimError(f"{prefix}holds compares no printed number; transcribe what it compares into a table")
+        raise ClaimError(
+            f"{prefix}holds compares no printed number; transcribe the numbers that it compares into a table"
+        )
     if claim.carried and carried.level is not Level.INFERENCE:
-        raise ClaimError(f"{prefix}carried is decided without a test or interval of printed numbers; name one")
+        raise ClaimError(f"{prefix}carried uses no test or interval of printed numbers; use one")
 
 
 def _format_reasons(reasons: Sequence[str]) -> str:
@@ -112,13 +114,13 @@ def _judge_table(table: Table) -> TableFinding:
     names = [name for name in table.values if table.n[name] is not None]
     if table.kind not in ("answers", "differences"):
         because = {
-            "scores": "Means of graded scores: any value is possible.",
-            "counts": "Counts and settings: exact.",
-            "measures": "Measurements: any value is possible.",
+            "scores": "Means of graded scores: every value is possible.",
+            "counts": "Counts and settings are exact.",
+            "measures": "Measurements: every value is possible.",
         }[table.kind]
         return TableFinding(table, (), because)
     if not names:
-        return TableFinding(table, (), "The number of problems is not printed: any value is possible.")
+        return TableFinding(table, (), "The number of problems is not printed, so that every value is possible.")
     ends = {name: _share_range(table, name) for name in names}
     if table.draws is None:
         return TableFinding(table, (), _describe_unknown_draws(table, ends))
@@ -142,18 +144,23 @@ def _describe_known_draws(table: Table, ends: dict[str, Range], impossible: tupl
         names = [name for name in impossible if table.n[name] == n]
         values = ", ".join(f"{table.values[name]} ({name})" for name in names)
         fitting = _possible_draws({name: ends[name] for name in names}, table)
-        suggestion = f"; it would be possible with {fitting[0]} draws a problem" if fitting else ""
-        text += f" Cannot come from {n} problems with {draws} answer{'s' * (draws > 1)} each: {values}{suggestion}."
-    remark = ": a weak check." if chance > 0.5 else "."
-    return f"{text} By chance {100 * chance:.0f} % of such decimals would pass{remark}"
+        suggestion = f"; they would be possible with {fitting[0]} draws per problem" if fitting else ""
+        text += (
+            f" These cannot come from {n} problems with {draws} answer{'s' * (draws > 1)} each: {values}{suggestion}."
+        )
+    remark = ", so that the check is weak." if chance > 0.5 else "."
+    return f"{text} By chance, {100 * chance:.0f} % of random decimals of this form would pass{remark}"
 
 
 def _describe_unknown_draws(table: Table, ends: dict[str, Range]) -> str:
     fitting = _possible_draws(ends, table)
     if not fitting:
-        return f"The draws are not printed, and no number up to {MAX_DRAWS} a problem makes all values possible."
+        return (
+            f"The number of draws is not printed, and no number up to {MAX_DRAWS} per problem makes all values "
+            "possible."
+        )
     few = ", ".join(map(str, fitting[:5])) + (" or more" if len(fitting) > 5 else "")
-    return f"The draws are not printed; all values are possible with {few} answers a problem."
+    return f"The number of draws is not printed; all values are possible with {few} answers per problem."
 
 
 def _possible_draws(ends: dict[str, Range], table: Table) -> list[int]:

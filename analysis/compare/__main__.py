@@ -35,7 +35,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _compare_files(args: argparse.Namespace) -> int:
     try:
         wanted = ReadOptions(args.metric, args.filter, args.cluster, args.common)
-        with phase(f"reading {len(args.paths)} results"):
+        with phase(f"reading {len(args.paths)} result files"):
             loaded = result_files.read_results(args.paths, wanted)
         with phase("comparing"):
             result = comparison.compare(
@@ -65,18 +65,37 @@ def _parse_args(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = make_parser("kv-prereg compare", __doc__)
     add = parser.add_argument
     add("paths", nargs="+", metavar="[NAME=]PATH", help="a result file, the folder of a run, or a registration")
-    add("--subject", metavar="ARM", help="the arm that the others are compared with; the first without it")
-    add("--metric", metavar="NAME", help="of files with several; a column of a CSV")
-    add("--filter", metavar="NAME", help="of lm-eval samples with several, as strict-match")
-    add("--cluster", metavar="FIELD", help="what is resampled: a field of the problem, with dots into it")
-    add("--method", metavar="NAME", help="as docs/statistics.md has them; without it auto, or t of scores")
-    add("--alpha", type=float, default=0.05, metavar="P", help="of the whole family (0.05)")
-    add("--draws", type=int, default=10_000, metavar="N", help="of methods that draw (10000)")
-    add("--seed", type=int, default=0, metavar="N", help="of methods that draw (0)")
-    add("--common", action="store_true", help="leave out, and count, what not every arm has")
-    add("--prompts-differ", action="store_true", help="the arms may have been given different texts")
-    add("--margin", type=float, metavar="POINTS", help="say which arms differ by less, as 0.02; exploratory")
-    add("--plot", type=Path, metavar="FILE", help="a forest plot, .svg or .png")
+    add("--subject", metavar="ARM", help="the arm that is compared with each of the others; by default the first one")
+    add("--metric", metavar="NAME", help="which metric to read, in files with several; in a CSV, a column")
+    add(
+        "--filter",
+        metavar="NAME",
+        help="which filter of lm-eval samples to read if there are several, e.g. strict-match",
+    )
+    add(
+        "--cluster",
+        metavar="FIELD",
+        help="resample groups of problems: a field of the problem, with dots for nested fields",
+    )
+    add("--method", metavar="NAME", help="a method of docs/statistics.md; by default auto, and t for graded scores")
+    add("--alpha", type=float, default=0.05, metavar="P", help="error rate of the whole family (default 0.05)")
+    add(
+        "--draws",
+        type=int,
+        default=10_000,
+        metavar="N",
+        help="number of draws, for methods that resample (default 10000)",
+    )
+    add("--seed", type=int, default=0, metavar="N", help="random seed, for methods that resample (default 0)")
+    add("--common", action="store_true", help="compare only what all arms have, and count what is left out")
+    add("--prompts-differ", action="store_true", help="allow prompts that differ between the arms")
+    add(
+        "--margin",
+        type=float,
+        metavar="POINTS",
+        help="also report which contrasts are smaller than this difference, e.g. 0.02; exploratory",
+    )
+    add("--plot", type=Path, metavar="FILE", help="write a forest plot to this file, .svg or .png")
     add("--json", action="store_true", help="print canonical JSON")
     return parser.parse_args(argv)
 

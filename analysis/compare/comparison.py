@@ -73,7 +73,7 @@ def compare(
     paired or compared: see `pairs.pair_arms` and `contrasts.compare_pairs`.
     """
     if margin is not None and not 0 < margin < 1:
-        raise ResultError(f"margin: {margin} is no difference of scores; write points between 0 and 1, as 0.02")
+        raise ResultError(f"margin: {margin} is not a difference of scores; write a number between 0 and 1, as 0.02")
     paired = pairs.pair_arms(rows, subject, common=common, prompts=prompts_differ)
     result = contrasts.compare_pairs(paired.pairs, method, alpha=alpha, draws=draws, seed=seed)
     ranks = contrasts.rank_pairs(paired.pairs, alpha=alpha, draws=draws, seed=seed)
@@ -92,8 +92,11 @@ def compare(
 
 
 def _correction_note(family: int) -> str:
-    scope = "one contrast and nothing else" if family == 1 else f"these {family} contrasts and nothing else"
-    return f"p and intervals are corrected for {scope}: not for what else was compared, or chosen by its result"
+    scope = "this one contrast" if family == 1 else f"these {family} contrasts"
+    return (
+        f"p and intervals are corrected for {scope} only: not for other comparisons that were made, nor "
+        "for a choice made by its result"
+    )
 
 
 def compare_frame(frame: pd.DataFrame, **options: Any) -> Comparison:
@@ -103,12 +106,15 @@ def compare_frame(frame: pd.DataFrame, **options: Any) -> Comparison:
     Raises ResultError, with the row, for what `csv_tables.read_table` would refuse in a CSV file.
     """
     if not isinstance(frame, pd.DataFrame):
-        raise ResultError(f"frame: is no pandas.DataFrame but {type(frame).__name__}; pass id, arm and score")
+        raise ResultError(
+            f"frame: is a {type(frame).__name__}, not a pandas.DataFrame; pass a data frame with the columns "
+            "id, arm and score"
+        )
     if not frame.columns.is_unique:
-        raise ResultError("frame: two columns have one name; rename one")
+        raise ResultError("frame: two columns have the same name; rename one")
     for name in ("id", "arm", "score"):
         if name not in frame:
-            raise ResultError(f"frame: {name}: is no column; there are {', '.join(map(str, frame))}")
+            raise ResultError(f"frame: {name}: is not a column; the columns are {', '.join(map(str, frame))}")
     rows = []
     for index, row in enumerate(frame.to_dict("records")):
         where = f"frame: row {index}"
@@ -116,7 +122,7 @@ def compare_frame(frame: pd.DataFrame, **options: Any) -> Comparison:
         known = {name: cell for name, cell in cells.items() if cell}
         for name in ("id", "arm"):
             if name not in known:
-                raise ResultError(f"{where}: {name}: is missing; every row has one")
+                raise ResultError(f"{where}: {name}: is missing; every row needs one")
         rows.append((where, {"score": "", **known}))
     return compare(csv_tables.read_table(iter(rows), ReadOptions()).rows, **options)
 
@@ -125,7 +131,7 @@ def format_text(comparison: Comparison) -> list[str]:
     """Format a comparison as lines for people; the first line is the label."""
     head = ["task", "contrast", "n", "pp", "95 % interval", "simultaneous", "p", "Holm", "max-t", "detectable"]
     lines = [comparison.label, ""]
-    arm_head = ["task", "arm", "problems", "seeds", "mean score, %", "without a score"]
+    arm_head = ["task", "arm", "problems", "seeds", "mean score, %", "without score"]
     lines += format_columns(arm_head, [_arm_cells(item) for item in comparison.arm_list])
     lines += ["", *format_columns(head, [_contrast_cells(item) for item in comparison.contrast_list]), ""]
     if comparison.rank_list:
@@ -134,9 +140,13 @@ def format_text(comparison: Comparison) -> list[str]:
     family = len(comparison.contrast_list)
     for sentence in [
         f"Method: {comparison.method}. Differences are the first arm minus the second, in percentage points.",
-        f"Simultaneous, max-t, ranks: to hold together at {100 * (1 - comparison.alpha):g} %; ranks, and all by max-t, "
-        "hold less often with few clusters, or scores that are mostly alike. detectable: the smallest true difference "
-        f"that so many problems with this spread find with a power of 80 % at {comparison.alpha:g}/{family}.",
+        (
+            "The simultaneous intervals, the max-t p values and the ranks are each valid for the whole table "
+            f"at once, at {100 * (1 - comparison.alpha):g} %; with few clusters, or with scores that are "
+            "mostly identical, the ranks and everything by max-t err more often. detectable: the smallest true "
+            "difference that this many problems with this spread detect with a power of 80 % at "
+            f"{comparison.alpha:g}/{family}."
+        ),
         *_size_notes(comparison.contrast_list),
         *comparison.notes,
     ]:
@@ -154,8 +164,8 @@ def _equivalence_note(compared: Sequence[contrasts.Contrast], margin: float) -> 
     names = f": {'; '.join(within)}" if within else ""
     return (
         f"Exploratory: {len(within)} of {len(compared)} contrasts are within a margin of {100 * margin:g} "
-        f"points{names}. Of the others no difference is shown to be small; a margin that was chosen after the results "
-        "were seen shows nothing."
+        f"percentage points{names}. None of the other differences is shown to be small. A margin that was "
+        "chosen after the results were seen shows nothing."
     )
 
 
@@ -166,7 +176,7 @@ def _describe_unranked(compared: Sequence[pairs.Pair], ranks: Sequence[contrasts
         ranked = {rank.arm for rank in ranks if rank.task == task}
         if absent := [pair.against for pair in compared if pair.task == task and pair.against not in ranked]:
             scope = f"{task}: " if task else ""
-            notes.append(f"{scope}{', '.join(absent)}: without a rank among the others, since on other problems")
+            notes.append(f"{scope}{', '.join(absent)}: not ranked among the others, because the problems differ")
     return notes
 
 
@@ -178,15 +188,21 @@ def _size_notes(all_contrasts: Sequence[contrasts.Contrast]) -> list[str]:
     least = min(fewest, effective)
     if least >= SCREENED:
         return []
-    remark = "" if effective >= fewest else f" that weigh as {effective} of one size"
-    notes = [f"The smallest contrast has {fewest} problems or clusters{remark}; below {SCREENED} it screens, no more."]
+    remark = "" if effective >= fewest else f" that count as {effective} of equal size"
+    notes = [
+        (
+            f"The smallest contrast has {fewest} problems or clusters{remark}; fewer than {SCREENED} are a "
+            "screening only."
+        )
+    ]
     if any(
         contrast.effective_clusters is not None and contrast.effective_clusters < FEW_CLUSTERS
         for contrast in all_contrasts
     ):
         notes.append(
-            f"Of fewer than {FEW_CLUSTERS} clusters, or of uneven ones, a 95 % interval holds in 85 to 96 % of "
-            "studies (docs/decisions/42-scores-and-clusters.md)."
+            f"With fewer than {FEW_CLUSTERS} clusters, or with clusters of uneven size, a 95 % interval "
+            "covers the true value in only 85 to 96 % of studies "
+            "(docs/decisions/42-scores-and-clusters.md)."
         )
     return notes
 
@@ -211,7 +227,7 @@ def _rank_cells(item: contrasts.ArmRank) -> list[str]:
 def _contrast_cells(contrast: contrasts.Contrast) -> list[str]:
     n = str(contrast.n) if contrast.clusters is None else f"{contrast.n} in {contrast.clusters} clusters"
     if contrast.clusters is not None and contrast.clusters != contrast.effective_clusters:
-        n += f", as {contrast.effective_clusters}"
+        n += f", counting as {contrast.effective_clusters}"
     return [
         _single_line(contrast.task) or "-",
         _single_line(f"{contrast.subject} - {contrast.against}"),

@@ -80,11 +80,13 @@ def compare_pairs(
         raise ResultError(f"method: {name!r} is unknown; name one of {', '.join(known)}")
     if METHODS[name].needs_counts and not all_binary:
         allowed = ", ".join(METHODS_FOR_SCORES)
-        raise ResultError(f"method: {name} counts whole problems, right or wrong; with scores or clusters: {allowed}")
+        raise ResultError(
+            f"method: {name} needs one answer per problem, right or wrong; with scores or clusters use: {allowed}"
+        )
     if not 0 < alpha < 1:
-        raise ResultError(f"alpha: {alpha} is no error rate; write one between 0 and 1, as 0.05")
+        raise ResultError(f"alpha: {alpha} is not an error rate; write a number between 0 and 1, as 0.05")
     if not 1 <= draws <= MOST_DRAWS or seed < 0:
-        raise ResultError(f"draws, seed: draws are 1 to {MOST_DRAWS}, a seed is at least 0")
+        raise ResultError(f"draws, seed: draws must be 1 to {MOST_DRAWS}, and a seed at least 0")
     for pair in pairs:
         _refuse_few(pair, name)
     try:
@@ -158,14 +160,15 @@ def _refuse_few(pair: Pair, method: str) -> None:
     label = f"{pair.task} {pair.subject} - {pair.against}".strip()
     if pair.clusters is not None and size < MIN_CLUSTERS:
         raise ResultError(
-            f"cluster: {label}: {len(set(pair.clusters))} clusters weigh as {size} of one size, and of "
-            f"fewer than {MIN_CLUSTERS} no interval holds; name a field with more, or more even, values"
+            f"cluster: {label}: {len(set(pair.clusters))} clusters count as {size} of equal size, and with "
+            f"fewer than {MIN_CLUSTERS} no interval is valid; name a field with more clusters, or with "
+            "clusters of more equal size"
         )
     if method == "bootstrap" and size < LEAST_RESAMPLED and not (pair.clusters is None and _is_binary(pair)):
-        units = "problems with scores" if pair.clusters is None else "clusters of one size"
+        units = "problems with scores" if pair.clusters is None else "clusters of equal size"
         raise ResultError(
-            f"method: bootstrap: {label}: of {size} {units} its interval does not hold, nor of any number "
-            f"below {LEAST_RESAMPLED}; write t or sign-flip"
+            f"method: bootstrap: {label}: its interval is not valid with {size} {units}, nor with any "
+            f"number below {LEAST_RESAMPLED}; write t or sign-flip"
         )
 
 

@@ -35,16 +35,19 @@ def read_rows(path: Path, data: bytes) -> Iterator[tuple[str, dict[str, str]]]:
         if len(names) == 1 and (separator := next((mark for mark in ";\t|" if mark in names[0]), None)):
             raise ResultError(f"{path}: line 1: columns are separated by {separator!r}; separate them by commas")
         if len(set(names)) != len(names):
-            raise ResultError(f"{path}: line 1: two columns have one name; rename one")
+            raise ResultError(f"{path}: line 1: two columns have the same name; rename one")
         yield f"{path}: line 1", dict(zip(names, names, strict=True))
         for cells in reader:
             where = f"{path}: line {reader.line_num}"
             if len(cells) != len(names) and cells:
-                raise ResultError(f"{where}: has {len(cells)} cells, the header {len(names)}; quote what has commas")
+                raise ResultError(
+                    f"{where}: has {len(cells)} cells, but the header has {len(names)}; quote each cell that "
+                    "contains a comma"
+                )
             if cells:
                 yield where, dict(zip(names, cells, strict=True))
     except csv.Error as problem:
-        raise ResultError(f"{path}: line {reader.line_num}: is no CSV ({problem})") from None
+        raise ResultError(f"{path}: line {reader.line_num}: is not valid CSV ({problem})") from None
 
 
 def read_table(rows: Iterator[tuple[str, Mapping[str, str]]], options: ReadOptions) -> ResultFile:
@@ -55,10 +58,10 @@ def read_table(rows: Iterator[tuple[str, Mapping[str, str]]], options: ReadOptio
         for name in ("id", metric):
             if name not in row:
                 raise ResultError(
-                    f"{where}: {name}: no such column among {', '.join(row)}; rename the column that has it"
+                    f"{where}: {name}: is not a column; the columns are {', '.join(row)}; rename the one that has it"
                 )
         if not row["id"]:
-            raise ResultError(f"{where}: id: is empty; every problem has a name")
+            raise ResultError(f"{where}: id: is empty; every problem needs an id")
         asked = [(f"{KIND}: {name}", digest_json(row[name])) for name in QUESTION_COLUMNS if row.get(name)]
         field = options.cluster or ("cluster" if "cluster" in row else None)
         answers.append(
@@ -86,5 +89,5 @@ def parse_number(text: str, name: str, where: str) -> float:
     except ValueError:
         value = None
     if value is None or "_" in text or not text.isascii():  # Python reads 0_1 as 1
-        raise ResultError(f"{where}: {name}: {text[:40]!r} is no number; write one in [0, 1]")
+        raise ResultError(f"{where}: {name}: {text[:40]!r} is not a number; write one in [0, 1]")
     return parse_score(value, name, where)

@@ -30,7 +30,7 @@ def write_forest(path: Path, comparison: Comparison) -> None:
 
 def refuse_other_format(path: Path) -> None:
     if path.suffix not in (".svg", ".png"):
-        raise ResultError(f"--plot: {path}: ends neither in .svg nor in .png; name one of these")
+        raise ResultError(f"--plot: {path}: is neither .svg nor .png; use one of these endings")
 
 
 def save_drawing(path: Path, draw: Callable[..., Figure], data: Any) -> None:
@@ -46,7 +46,7 @@ def draw_ranks(comparison: Comparison) -> Figure:
     """
     rows = comparison.rank_list
     labels = [_shorten(f"{row.task}  {row.arm}  {100 * row.score:.1f} %".strip()) for row in rows]
-    subtitle = f"max-t of all pairs; all ranks are to hold together at {100 * (1 - comparison.alpha):g} %"
+    subtitle = f"max-t over all pairs; all ranks are valid together at {100 * (1 - comparison.alpha):g} %"
     figure, axes = _make_page(labels, "rank by mean score", comparison.label, subtitle)
     for index, row in enumerate(rows):
         axes.plot((row.first, row.last), (index, index), "o-", color=INK, markersize=4, gid=f"rank-{index}")
@@ -60,7 +60,7 @@ def draw_forest(comparison: Comparison) -> Figure:
     labels = [
         _shorten(f"{contrast.task}  {contrast.subject} \N{MINUS SIGN} {contrast.against}".strip()) for contrast in rows
     ]
-    subtitle = f"{comparison.method}; thick: 95 %, thin: together at {100 * (1 - comparison.alpha):g} %"
+    subtitle = f"{comparison.method}; thick: 95 % interval, thin: simultaneous at {100 * (1 - comparison.alpha):g} %"
     figure, axes = _make_page(labels, "difference of mean scores, percentage points", comparison.label, subtitle)
     for index, contrast in enumerate(rows):
         axes.plot(

@@ -36,7 +36,7 @@ def read_zip(path: Path, data: bytes, options: ReadOptions) -> ResultFile:
         else:
             samples.append((f"{path}: {name}", content))
     if header is None:
-        raise ResultError(f"{path}: header.json: is missing; the log did not finish, or is none of inspect_ai")
+        raise ResultError(f"{path}: header.json: is missing; the log did not finish, or it is not a log of inspect_ai")
     return _collect_rows(path, header, samples, options)
 
 
@@ -48,7 +48,7 @@ def read_json(path: Path, log: Mapping[str, Any], options: ReadOptions) -> Resul
     """Read a log in JSON. Raises ResultError."""
     samples = log.get("samples")
     if not isinstance(samples, list):
-        raise ResultError(f"{path}: samples: are missing; a header alone has no scores to pair")
+        raise ResultError(f"{path}: samples: are missing; a log with only a header has no scores to pair")
     located = [(f"{path}: sample {number}", sample) for number, sample in enumerate(samples, start=1)]
     return _collect_rows(path, log, located, options)
 
@@ -56,10 +56,12 @@ def read_json(path: Path, log: Mapping[str, Any], options: ReadOptions) -> Resul
 def _collect_rows(path: Path, header: Any, samples: list[tuple[str, Any]], options: ReadOptions) -> ResultFile:
     header = _require_mapping(header, "header", str(path))
     if header.get("invalidated"):
-        raise ResultError(f"{path}: invalidated: somebody marked this log as not to be used")
+        raise ResultError(f"{path}: invalidated: this log was marked as invalid; run the evaluation again")
     status = header.get("status")
     if status != "success" and not options.common:
-        raise ResultError(f"{path}: status: {status!r}: the log did not finish; --common takes what it has")
+        raise ResultError(
+            f"{path}: status: {status!r}: the log did not finish; --common compares the samples that it has"
+        )
     run = _require_mapping(header.get("eval"), "eval", str(path))
     checked = [(where, _require_mapping(sample, "sample", where)) for where, sample in samples]
     metric = choose_name(
@@ -71,7 +73,7 @@ def _collect_rows(path: Path, header: Any, samples: list[tuple[str, Any]], optio
     rows = [_to_answer(str(run.get("task", "")), where, sample, metric, options) for where, sample in checked]
     notes = [f"{path.name}: status {status!r}"] if status != "success" else []
     limits = Counter(_limit_kind(sample) for _, sample in checked if sample.get("limit") is not None)
-    notes += [f"{path.name}: {count} samples ran into the limit of {kind}" for kind, count in limits.items()]
+    notes += [f"{path.name}: {count} samples reached their limit ({kind})" for kind, count in limits.items()]
     said = {name: str(run.get(field, "")) for name, field in SAID.items()}
     return ResultFile(KIND, rows, (*notes, *error_metric_notes(metric)), **said)
 
@@ -84,7 +86,7 @@ def _limit_kind(sample: Mapping[str, Any]) -> str:
 def _to_answer(task: str, where: str, sample: Mapping[str, Any], metric: str, options: ReadOptions) -> ScoredAnswer:
     for name in ("id", "epoch"):
         if isinstance(sample.get(name), bool) or not isinstance(sample.get(name), int | str):
-            raise ResultError(f"{where}: {name}: is missing; a sample of inspect_ai has one")
+            raise ResultError(f"{where}: {name}: is missing; every sample of inspect_ai has this field")
     question_fields = [sample.get(name) for name in ("target", "choices")]
     cluster = None
     if options.cluster is not None:
@@ -131,5 +133,5 @@ def _without_ids(value: Any) -> Any:
 
 def _require_mapping(value: Any, name: str, where: str) -> Mapping[str, Any]:
     if not isinstance(value, Mapping):
-        raise ResultError(f"{where}: {name}: is not an object; is this a log of inspect_ai?")
+        raise ResultError(f"{where}: {name}: is not an object; this is not a log of inspect_ai")
     return value

@@ -80,14 +80,14 @@ def read_predictions(
     model = match[1] if (match := _MODEL.search(settings)) else ""
     if dataset not in SCORERS:
         raise ResultError(
-            f"{path}: dataset: {dataset!r} is scored by packages that are not at hand; add columns "
-            f"`id` and `score` to the table (computed here: {', '.join(SCORERS)})"
+            f"{path}: dataset: {dataset!r} needs a scorer that is not installed; add columns `id` and "
+            f"`score` to the table (scored here: {', '.join(SCORERS)})"
         )
     answers = []
     for number, (where, row) in enumerate(rows, start=1):
         for name in (PREDICTED, "answer"):
             if name not in row:
-                raise ResultError(f"{where}: {name}: is no column; name predictions.csv of kvpress's evaluation")
+                raise ResultError(f"{where}: {name}: is not a column; name a predictions.csv of kvpress's evaluation")
         task, answer = row.get("task", ""), row["answer"]
         answers.append(
             ScoredAnswer(
@@ -103,7 +103,12 @@ def read_predictions(
         )
     metrics = read_sibling("metrics.json")
     if metrics is None:
-        return ResultFile(KIND, answers, (f"{path}: no metrics.json lies beside it to check its scores",), model=model)
+        return ResultFile(
+            KIND,
+            answers,
+            (f"{path}: there is no metrics.json next to it, so that its scores cannot be checked",),
+            model=model,
+        )
     _check_means(path, dataset, answers, untrusted_files.parse_json(metrics, f"{path.parent}: metrics.json"))
     return ResultFile(KIND, answers, model=model)
 
@@ -120,7 +125,7 @@ def parse_texts(text: str, where: str) -> list[str]:
             return texts
     elif inner and not inner.startswith("["):
         return [inner]
-    raise ResultError(f"{where}: answer: {text[:40]!r} is no list of texts; has the table been edited?")
+    raise ResultError(f"{where}: answer: {text[:40]!r} is not a list of texts; use the table as kvpress wrote it")
 
 
 def _check_means(path: Path, dataset: str, rows: list[ScoredAnswer], metrics: Any) -> None:
@@ -141,6 +146,6 @@ def _check_means(path: Path, dataset: str, rows: list[ScoredAnswer], metrics: An
             recorded = recorded.get(key) if isinstance(recorded, Mapping) else None
         if not isinstance(recorded, int | float) or abs(recorded - mean) > 0.00501:
             raise ResultError(
-                f"{path.parent}: metrics.json: {name}: says {recorded}, the answers of {path.name} "
-                f"give {mean:.2f}; the two are not of one run"
+                f"{path.parent}: metrics.json: {name}: is {recorded}, but the answers of {path.name} give "
+                f"{mean:.2f}; the two files are from different runs"
             )

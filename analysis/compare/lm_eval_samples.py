@@ -52,7 +52,7 @@ def read_samples(path: Path, data: bytes, options: ReadOptions) -> ResultFile:
             continue
         value = record.get(metric)
         if value is None:
-            raise ResultError(f"{where}: {metric}: is missing; every problem has a score")
+            raise ResultError(f"{where}: {metric}: is missing; every problem needs a score")
         if value == -1 and metric.isdecimal():
             other_length += 1
             continue
@@ -61,7 +61,7 @@ def read_samples(path: Path, data: bytes, options: ReadOptions) -> ResultFile:
     notes = [f"{path.name}: metric {metric}, filter {filter_name}"] if len(metrics) > 1 or len(filters) > 1 else []
     notes += error_metric_notes(metric)
     if other_length:
-        notes.append(f"{path.name}: {other_length} problems of another length than {metric} are left out")
+        notes.append(f"{path.name}: {other_length} problems whose length differs from {metric} are left out")
     return ResultFile(KIND, rows, tuple(notes))
 
 
@@ -75,7 +75,9 @@ def _read_records(path: Path, data: bytes) -> Iterator[tuple[str, Mapping[str, A
         located = [(where, untrusted_files.parse_json(line, where)) for where, line in nonempty]
     for where, record in located:
         if not isinstance(record, Mapping) or "doc_id" not in record:
-            raise ResultError(f"{where}: doc_id: is missing; name a samples_*.jsonl of lm-eval's --log_samples")
+            raise ResultError(
+                f"{where}: doc_id: is missing; name a samples_*.jsonl that lm-eval wrote with --log_samples"
+            )
         yield where, record
 
 
@@ -88,7 +90,7 @@ def _metric_names(record: Mapping[str, Any]) -> list[str]:
 def _to_answer(path: Path, where: str, record: Mapping[str, Any], value: float, options: ReadOptions) -> ScoredAnswer:
     number = record["doc_id"]
     if isinstance(number, bool) or not isinstance(number, int | str):
-        raise ResultError(f"{where}: doc_id: {number!r} is no id; it is a number or a text")
+        raise ResultError(f"{where}: doc_id: {number!r} is not an id; it must be a number or a text")
     cluster = None
     if options.cluster is not None:
         doc = record.get("doc")

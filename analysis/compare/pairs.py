@@ -64,11 +64,13 @@ def pair_arms(
     arms = list(dict.fromkeys(row.arm for row in rows))
     subject_arm = arms[0] if subject is None and arms else subject
     if subject_arm not in arms or subject_arm is None:
-        raise ResultError(f"subject: {subject_arm!r} is no arm; there are {', '.join(arms) or 'none'}")
+        raise ResultError(f"subject: {subject_arm!r} is not an arm; the arms are {', '.join(arms) or 'none'}")
     if len(arms) < 2:
-        raise ResultError(f"arms: there is {subject_arm!r} alone; name a second file, or a file with two arms")
+        raise ResultError(f"arms: {subject_arm!r} is the only arm; name a second file, or a file with two arms")
     if len({" ".join(arm.split()) for arm in arms}) < len(arms):
-        raise ResultError(f"arm: {', '.join(map(repr, arms))}: two differ by spaces alone; write one alike")
+        raise ResultError(
+            f"arm: {', '.join(map(repr, arms))}: two names differ in spaces only; write them the same way"
+        )
     tables = _group_answers(_fill_task(rows))
     comparators = [arm for arm in arms if arm != subject_arm]
     tasks = list(dict.fromkeys(task for task, _ in tables))
@@ -77,8 +79,10 @@ def pair_arms(
         for comparator in comparators:
             if absent := [arm for arm in (subject_arm, comparator) if (task, arm) not in tables]:
                 if not common:
-                    raise ResultError(f"task: {absent[0]} has no {task!r}; add it, or leave it out with --common")
-                paired.notes.append(f"task {task!r} is left out: {absent[0]} has none")
+                    raise ResultError(
+                        f"task: {absent[0]} has no {task!r}; add this task, or leave it out with --common"
+                    )
+                paired.notes.append(f"task {task!r} is left out, because {absent[0]} does not have it")
                 continue
             pair, notes = _pair_two(
                 task, (subject_arm, comparator), (tables[task, subject_arm], tables[task, comparator]), common, prompts
@@ -86,7 +90,7 @@ def pair_arms(
             paired.pairs.append(pair)
             paired.notes.extend(notes)
     if not paired.pairs:
-        raise ResultError(f"task: {subject_arm} shares none with any other arm; name files of one task")
+        raise ResultError(f"task: {subject_arm} has no task in common with another arm; name files of the same task")
     return paired
 
 
@@ -107,8 +111,8 @@ def _group_answers(rows: Iterable[ScoredAnswer]) -> dict[tuple[str, str], dict[s
         seeds = tables.setdefault((row.task, row.arm), defaultdict(dict))[row.id]
         if row.seed in seeds:
             raise ResultError(
-                f"{row.where}: id: {row.id!r} of {row.arm} was at {seeds[row.seed].where} already; "
-                "number what was sampled twice in a field `seed`, or choose one --filter"
+                f"{row.where}: id: {row.id!r} of {row.arm} already occurred at {seeds[row.seed].where}; "
+                "number repeated samples in a field `seed`, or choose one --filter"
             )
         seeds[row.seed] = row
     return tables
@@ -133,7 +137,7 @@ def _pair_two(
     subject_rows, comparator_rows = tables
     notes = _describe_unpaired(task, names, tables)
     if notes and not common:
-        raise ResultError(f"{'; '.join(notes)}; mend the files, or compare the rest with --common")
+        raise ResultError(f"{'; '.join(notes)}; correct the files, or compare what they share with --common")
     notes += rekeyed
     shared = [
         problem
@@ -141,15 +145,23 @@ def _pair_two(
         if problem in comparator_rows and _is_complete(subject_rows[problem], comparator_rows[problem])
     ]
     if not shared:
-        raise ResultError(f"id: {names[0]} and {names[1]} share no problem of {task!r}; are the ids of one set?")
+        raise ResultError(
+            f"id: {names[0]} and {names[1]} have no problem of {task!r} in common; check that the ids come "
+            "from one problem set"
+        )
     seed_sets = {frozenset(subject_rows[problem]) for problem in shared}
     if len(seed_sets) > 1:
-        message = f"seed: problems of {task!r} have {min(map(len, seed_sets))} to {max(map(len, seed_sets))} seeds"
+        message = (
+            f"seed: problems of {task!r} have between {min(map(len, seed_sets))} and {max(map(len, seed_sets))} seeds"
+        )
         if not common:
-            raise ResultError(f"{message}; give each the same, or compare those with the most with --common")
+            raise ResultError(
+                f"{message}; give each problem the same seeds, or use --common to compare the problems with "
+                "the most seeds"
+            )
         most = max(seed_sets, key=len)
         shared = [problem for problem in shared if frozenset(subject_rows[problem]) == most]
-        notes.append(f"{message}; the {len(shared)} with the most are compared")
+        notes.append(f"{message}; only the {len(shared)} problems with the most seeds are compared")
     row_pairs = [(subject_rows[problem], comparator_rows[problem]) for problem in shared]
     task_notes = _check_questions(names, row_pairs, prompts)
     order = sorted(subject_rows[shared[0]], key=_seed_key)
@@ -157,7 +169,10 @@ def _pair_two(
         np.array([[rows[seed].score for seed in order] for rows in side]) for side in zip(*row_pairs, strict=True)
     ]
     if np.array_equal(values[0], values[1]):
-        task_notes.append(f"{names[0]} and {names[1]} have the same score everywhere; so have two files of one run")
+        task_notes.append(
+            f"{names[0]} and {names[1]} have identical scores on every problem; check that they are not two "
+            "files of one run"
+        )
     total = len(subject_rows.keys() | comparator_rows.keys())
     low, high = bound_difference(*tables)
     if total > len(shared):
@@ -202,8 +217,10 @@ def _weigh_missing(
     """Describe what the problems that are left out may say, and whether they differ from the others."""
     low, high = (f"{100 * end:+.1f}" for end in bounds)
     notes = [
-        f"{left_out} problems of {names[0]} or {names[1]} are left out: over all of them the difference is "
-        f"between {low} and {high} points, whatever is missing"
+        (
+            f"{left_out} problems of {names[0]} or {names[1]} are left out; whatever their missing scores, the "
+            f"difference over all problems is between {low} and {high} points"
+        )
     ]
     for lacking, other, table, other_table in ((*names, *tables), (*names[::-1], *tables[::-1])):
         incomplete: list[float] = []
@@ -214,8 +231,9 @@ def _weigh_missing(
                 (complete if is_complete else incomplete).append(float(np.mean(scores)))
         if incomplete and complete and rank_sum_p(incomplete, complete) < WARNED:
             notes.append(
-                f"WARNING: what {lacking} lacks is not missing by chance: there {other} scores "
-                f"{100 * np.mean(incomplete):.1f} %, and {100 * np.mean(complete):.1f} % on the others"
+                f"WARNING: the scores that {lacking} lacks are not missing at random: on those problems "
+                f"{other} scores {100 * np.mean(incomplete):.1f} %, and on the others "
+                f"{100 * np.mean(complete):.1f} %"
             )
     return notes
 
@@ -229,14 +247,16 @@ def _describe_unpaired(task: str, names: tuple[str, str], tables: tuple[Table, T
         if absent := [problem for problem in table if problem not in other_table]:
             notes.append(f"id: {len(absent)} problems{scope} of {name} are not in {lacks}: {_list_ids(absent)}")
         if unscored := [problem for problem, seeds in table.items() if len(_known_scores(seeds)) < len(seeds)]:
-            notes.append(f"score: {len(unscored)} problems{scope} of {name} have none: {_list_ids(unscored)}")
+            notes.append(f"score: {len(unscored)} problems{scope} of {name} have no score: {_list_ids(unscored)}")
     mismatched = [
         problem
         for problem in subject_rows
         if problem in comparator_rows and subject_rows[problem].keys() != comparator_rows[problem].keys()
     ]
     if mismatched:
-        notes.append(f"seed: {len(mismatched)} problems{scope} have other seeds in {names[1]}: {_list_ids(mismatched)}")
+        notes.append(
+            f"seed: {len(mismatched)} problems{scope} have different seeds in {names[1]}: {_list_ids(mismatched)}"
+        )
     return notes
 
 
@@ -272,23 +292,23 @@ def _check_questions(names: tuple[str, str], row_pairs: Sequence[SeedPair], prom
             unknown.add(first.id)
         elif _is_other_question(first, second):
             raise ResultError(
-                f"{second.where}: id: {second.id!r} is another question than at {first.where}; "
-                "name files of one version of the task"
+                f"{second.where}: id: {second.id!r} is a different question at {first.where}; name files "
+                "of the same version of the task"
             )
         if first.prompt and second.prompt and first.prompt[0] == second.prompt[0] and first.prompt != second.prompt:
             other_prompts.add(first.id)
             if not prompts:
                 raise ResultError(
-                    f"{second.where}: prompt: {second.id!r} was not given the text of {first.where}; run both with "
-                    "one template and the same examples, or say --prompts-differ"
+                    f"{second.where}: prompt: {second.id!r} has a different prompt at {first.where}; run "
+                    "both with the same template and examples, or pass --prompts-differ"
                 )
     if unknown:
         notes.append(
-            f"{len(unknown)} problems of {names[0]} and {names[1]} are paired by id alone: the files do not "
-            f"both tell what was asked{_describe_numbers(unknown)}"
+            f"{len(unknown)} problems of {names[0]} and {names[1]} are paired by id alone, because not "
+            f"both files contain the question{_describe_numbers(unknown)}"
         )
     if other_prompts:
-        notes.append(f"{len(other_prompts)} problems were given to {names[0]} and {names[1]} in different texts")
+        notes.append(f"{len(other_prompts)} problems had different prompts in {names[0]} and {names[1]}")
     return notes
 
 
@@ -303,8 +323,8 @@ def _describe_numbers(ids: Iterable[str]) -> str:
     if not all(name.isdecimal() for name in ids):
         return ""
     return (
-        ", and their ids are bare numbers: where these count the rows of files in different orders, the pairs are "
-        "wrong; add a column `question`, or ids that name problems"
+        ", and their ids are bare numbers: if these count the rows of files in different orders, the pairs "
+        "are wrong; add a column `question`, or ids that name the problems"
     )
 
 
@@ -326,7 +346,7 @@ def _key_by_question(names: tuple[str, str], tables: tuple[Table, Table]) -> tup
                     ids_of[0].get(content(_any_row(seeds)), f"{name} of {names[1]}"): seeds
                     for name, seeds in comparator_rows.items()
                 }
-                note = "are paired by what was asked: their ids are rows of files in different orders"
+                note = "are paired by question, because their ids count the rows of files in different orders"
                 return (subject_rows, renamed), [f"{names[0]} and {names[1]} {note}"]
     return tables, []
 
@@ -341,8 +361,8 @@ def _check_measure(first: ScoredAnswer, second: ScoredAnswer) -> None:
     for kind, name in first.measure:
         if measures.get(kind, name) != name:
             raise ResultError(
-                f"{second.where}: {kind}: {measures[kind]!r}, and {name!r} at {first.where}; two metrics are no "
-                "pair: name files that have one in common"
+                f"{second.where}: {kind}: is {measures[kind]!r}, but {name!r} at {first.where}; scores of "
+                "two metrics cannot be paired: name files with the same one"
             )
 
 
@@ -353,12 +373,15 @@ def _pair_clusters(row_pairs: Sequence[SeedPair]) -> tuple[str, ...] | None:
         rows = (*first.values(), *second.values())
         clusters = {row.cluster for row in rows if row.cluster is not None}
         if len(clusters) > 1:
-            raise ResultError(f"{rows[0].where}: cluster: {rows[0].id!r} has {len(clusters)}; a problem is in one")
+            raise ResultError(
+                f"{rows[0].where}: cluster: {rows[0].id!r} has {len(clusters)} clusters; a problem must be in "
+                "exactly one"
+            )
         labels.append((rows[0], next(iter(clusters), None)))
     known = [label for _, label in labels if label is not None]
     if not known:
         return None
     for row, label in labels:
         if label is None:
-            raise ResultError(f"{row.where}: cluster: {row.id!r} has none; name one for every problem")
+            raise ResultError(f"{row.where}: cluster: {row.id!r} has no cluster; name one for every problem")
     return tuple(known)

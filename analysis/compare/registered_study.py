@@ -41,7 +41,9 @@ def study_rows(folder: Path) -> ResultFile:
             where = f"{folder}: {arm} {problem}"
             question = ((KIND, f"{task} {problem}{unit}"),)
             answers.append(ScoredAnswer(task_name, problem, score, question, where, arm, str(seed), label))
-    notes = [f"{folder}: its own verdict is the registered one; this is another look at the same lanes"]
-    notes += [f"{folder}: scores are not of answers: arms are compared{unit}"] if unit else []
+    notes = [
+        (f"{folder}: the study's registered verdict stands; this is a second, exploratory analysis of the same lanes")
+    ]
+    notes += [f"{folder}: scores are not right or wrong answers: arms are compared{unit}"] if unit else []
     notes += [f"{folder}: {left_out} lanes of excluded problems are left out"] if left_out else []
     return ResultFile(KIND, answers, tuple(notes), content["decision"]["subject"])

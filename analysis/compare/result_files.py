@@ -46,7 +46,7 @@ def read_results(arguments: Iterable[str], options: ReadOptions) -> Results:
             subject = subject or contents.subject
             has_arms = any(row.arm for row in contents.rows)
             if has_arms and name is not None and len({row.arm for row in contents.rows}) > 1:
-                raise ResultError(f"{path}: arm: the file names several itself; leave out {name!r}")
+                raise ResultError(f"{path}: arm: the file itself names several arms; leave out {name!r}")
             rows += [row if row.arm and name is None else row._replace(arm=name or label) for row in contents.rows]
         notes.append(f"{path}: {', '.join(dict.fromkeys(kinds))}")
     return Results(rows, notes, subject)
@@ -80,9 +80,9 @@ def _list_files(path: Path) -> list[Path]:
     tasks = [lm_eval_samples.task_of(file) for file in files]
     for task in tasks:
         if tasks.count(task) > 1:
-            raise ResultError(f"{path}: has {tasks.count(task)} files of the task {task!r}; name the one that is meant")
+            raise ResultError(f"{path}: has {tasks.count(task)} files of the task {task!r}; name one of them")
     if not files:
-        raise ResultError(f"{path}: holds no result file that is known; name {KNOWN}")
+        raise ResultError(f"{path}: contains no known result file; name {KNOWN}")
     return files
 
 
@@ -103,7 +103,7 @@ def read_file(path: Path, options: ReadOptions) -> ResultFile:
     if "score" not in header and kvpress_predictions.PREDICTED in header and options.metric is None:
         return kvpress_predictions.read_predictions(path, rows, lambda name: _read_sibling(path.parent / name), options)
     if "id" not in header:
-        raise ResultError(f"{path}: line 1: id: is no column of {', '.join(header)[:80]!r}; name {KNOWN}")
+        raise ResultError(f"{path}: line 1: id: is not among the columns {', '.join(header)[:80]!r}; name {KNOWN}")
     return csv_tables.read_table(rows, options)
 
 
@@ -114,7 +114,7 @@ def _read_json(path: Path, data: bytes, options: ReadOptions) -> ResultFile:
         if isinstance(log, Mapping) and "eval" in log:
             return inspect_logs.read_json(path, log, options)
         if isinstance(log, Mapping) and "results" in log and "doc_id" not in log:
-            raise ResultError(f"{path}: samples: are not in it; run lm-eval again with --log_samples")
+            raise ResultError(f"{path}: samples: are missing; run lm-eval again with --log_samples")
     return lm_eval_samples.read_samples(path, data, options)
 
 

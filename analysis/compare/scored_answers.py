@@ -67,15 +67,15 @@ class ReadOptions(NamedTuple):
 def parse_score(value: Any, name: str, where: str) -> float:
     """Return a score. Raises ResultError for anything but a number in [0, 1]."""
     if not isinstance(value, bool | int | float):
-        raise ResultError(f"{where}: {name}: {_shorten(value)} is no number; choose another metric: --metric NAME")
+        raise ResultError(f"{where}: {name}: {_shorten(value)} is not a number; choose another metric: --metric NAME")
     try:
         number = float(value)
     except OverflowError:
         number = math.inf
     if not math.isfinite(number):
-        raise ResultError(f"{where}: {name}: {number} is not finite; leave the score empty where there is none")
+        raise ResultError(f"{where}: {name}: {number} is not finite; leave the score empty if there is none")
     if not 0 <= number <= 1:
-        raise ResultError(f"{where}: {name}: {number:.12g} lies outside [0, 1]; divide percentages by 100")
+        raise ResultError(f"{where}: {name}: {number:.12g} is outside [0, 1]; divide percentages by 100")
     return number + 0.0  # turns -0.0 into 0.0
 
 
@@ -83,7 +83,7 @@ def error_metric_notes(metric: str) -> list[str]:
     """Return a note for a metric that counts errors, recognised by its usual names."""
     if metric.lower().rsplit("/", 1)[-1].removesuffix("_score") not in ERROR_METRICS:
         return []
-    return [f"{metric}: less of it is better: where the first arm has more, it is the worse one"]
+    return [f"{metric}: lower is better: a positive difference means that the first arm is worse"]
 
 
 def choose_name(name: str | None, names: Iterable[str], option: str, where: str) -> str:
@@ -93,11 +93,11 @@ def choose_name(name: str | None, names: Iterable[str], option: str, where: str)
         return available[0]
     offered = ", ".join(available[:MAX_NAMES]) + (", ..." if len(available) > MAX_NAMES else "")
     if not available:
-        raise ResultError(f"{where}: {option}: there is none; name a file with a score for each problem")
+        raise ResultError(f"{where}: {option}: is missing; name a file with a score for each problem")
     if name is None:
         raise ResultError(f"{where}: {option}: there are {len(available)}; choose one with --{option}: {offered}")
     if name not in available:
-        raise ResultError(f"{where}: {option}: {name!r} is not there; choose one of {offered}")
+        raise ResultError(f"{where}: {option}: {name!r} does not exist; choose one of {offered}")
     return name
 
 
@@ -109,7 +109,7 @@ def read_cluster(record: Mapping[str, Any], path: str, where: str) -> str:
     for key in path.split("."):
         if not isinstance(value, Mapping) or key not in value:
             available = ", ".join(map(str, list(value)[:MAX_NAMES])) if isinstance(value, Mapping) else "no fields"
-            raise ResultError(f"{where}: {path}: is not there; --cluster takes one of: {available}")
+            raise ResultError(f"{where}: {path}: does not exist; --cluster takes one of: {available}")
         value = value[key]
     return _cluster_label(value, path, where)
 
@@ -122,7 +122,7 @@ def digest_json(*values: Any) -> str:
 
 def _cluster_label(value: Any, path: str, where: str) -> str:
     if isinstance(value, Mapping | list) or value is None or value == "":
-        raise ResultError(f"{where}: {path}: {_shorten(value)} names no cluster; it is a text or a number")
+        raise ResultError(f"{where}: {path}: {_shorten(value)} does not name a cluster; it must be a text or a number")
     return str(value)
 
 

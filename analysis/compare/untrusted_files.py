@@ -21,7 +21,7 @@ _HEADER_BYTES = 30  # bytes of a local header before the name
 def read_bytes(path: Path) -> bytes:
     """Read a file. Raises ResultError for a link, a pipe, a device, and more than an eighth of the memory."""
     if path.is_symlink():
-        raise ResultError(f"{path}: is a link; name the file itself")
+        raise ResultError(f"{path}: is a symbolic link; name the file itself")
     try:
         return files.read(path)
     except (Tampered, TooLarge) as refusal:
@@ -32,7 +32,7 @@ def decode_text(content: bytes, where: str) -> str:
     try:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as problem:
-        raise ResultError(f"{where}: byte {problem.start} is not UTF-8; save the file as UTF-8") from None
+        raise ResultError(f"{where}: byte {problem.start} is not valid UTF-8; save the file as UTF-8") from None
 
 
 def parse_json(content: bytes, where: str) -> Any:
@@ -44,9 +44,9 @@ def parse_json(content: bytes, where: str) -> Any:
     except strict_json.JsonFault as fault:
         raise ResultError(f"{where}: {fault}") from None
     except RecursionError:
-        raise ResultError(f"{where}: is nested too deeply; no result file is") from None
+        raise ResultError(f"{where}: is nested too deeply for a result file; name another file") from None
     except ValueError as problem:
-        raise ResultError(f"{where}: is not JSON ({problem}); was it cut short?") from None
+        raise ResultError(f"{where}: is not valid JSON ({problem}); check that the file is complete") from None
 
 
 def zip_members(archive: bytes, where: str, is_wanted: Callable[[str], bool]) -> Iterator[tuple[str, bytes]]:
@@ -58,7 +58,9 @@ def zip_members(archive: bytes, where: str, is_wanted: Callable[[str], bool]) ->
         with zipfile.ZipFile(io.BytesIO(archive)) as zip_file:
             entries = zip_file.infolist()
             if len(entries) > ENTRIES:
-                raise ResultError(f"{where}: has {len(entries)} entries; at most {ENTRIES} are read")
+                raise ResultError(
+                    f"{where}: has {len(entries)} entries, and at most {ENTRIES} are read; name a smaller file"
+                )
             remaining = files.machine_memory() // 8
             for entry in (candidate for candidate in entries if is_wanted(candidate.filename)):
                 location = f"{where}: {entry.filename}"
@@ -68,11 +70,13 @@ def zip_members(archive: bytes, where: str, is_wanted: Callable[[str], bool]) ->
                     with zip_file.open(entry) as file:
                         content = file.read(limit + 1)
                 if len(content) > limit:
-                    raise ResultError(f"{location}: holds over {limit} bytes; no log does")
+                    raise ResultError(
+                        f"{location}: is larger than {limit} bytes, too large for a log; name another file"
+                    )
                 remaining -= len(content)
                 yield entry.filename, content
     except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError, OSError) as problem:
-        raise ResultError(f"{where}: is no zip file that can be read ({problem}); copy the log again") from None
+        raise ResultError(f"{where}: is not a readable zip file ({problem}); copy the log again") from None
 
 
 def _read_zstd(archive: bytes, entry: zipfile.ZipInfo, limit: int, location: str) -> bytes:
@@ -84,7 +88,7 @@ def _read_zstd(archive: bytes, entry: zipfile.ZipInfo, limit: int, location: str
         import zstandard
     except ImportError:
         raise ResultError(
-            f"{location}: is packed with zstd; pip install '.[compare]', or convert the log first: "
+            f"{location}: is compressed with zstd; pip install '.[compare]', or convert the log first: "
             "inspect log convert --to json"
         ) from None
     start = entry.header_offset + _HEADER_BYTES
@@ -96,5 +100,5 @@ def _read_zstd(archive: bytes, entry: zipfile.ZipInfo, limit: int, location: str
     except zstandard.ZstdError as problem:
         raise ResultError(f"{location}: is damaged ({problem}); copy the log again") from None
     if len(content) <= limit and zlib.crc32(content) != entry.CRC:
-        raise ResultError(f"{location}: is damaged (another checksum); copy the log again")
+        raise ResultError(f"{location}: is damaged (its checksum differs); copy the log again")
     return content

@@ -83,11 +83,16 @@ def pool_replications(folder: Path) -> PooledStudies:
     read_judged(folder)
     folders = [folder, *find_replications(folder)]
     if len(folders) < 2:
-        raise RecordError(f"{folder}: has no fresh replication here; run: kv-prereg replicate --fresh {folder}")
+        raise RecordError(
+            f"{folder}: has no fresh replication in this project; run: kv-prereg replicate --fresh {folder}"
+        )
     _refuse_shared_values(folders)
     pairings = {path.resolve().name: _pair(read_study(path)) for path in folders}
     if not all(map(is_one_line, [*pairings, *itertools.chain(*itertools.chain(*pairings.values()))])):
-        raise RecordError(f"{folder}: a study beside it has a name with a line break; leave it out")
+        raise RecordError(
+            f"{folder}: the folder name of this study or of a replication, or a name in one of them, contains "
+            "a line break; remove that study"
+        )
     _refuse_copies(pairings)
     first, *others = pairings.values()
     contrasts = [
@@ -113,7 +118,9 @@ def _refuse_shared_values(folders: Sequence[Path]) -> None:
             continue
         value = str(randomness.get("value"))
         if (first := first_with.setdefault(value, folder)) != folder:
-            raise RecordError(f"{folder}: has the late value of {first}; one is a copy, so leave it out")
+            raise RecordError(
+                f"{folder}: has the same late value as {first}, so that one is a copy of the other; remove the copy"
+            )
 
 
 def _refuse_copies(pairings: Mapping[str, Mapping[tuple[str, ...], Pairing]]) -> None:
@@ -125,13 +132,18 @@ def _refuse_copies(pairings: Mapping[str, Mapping[tuple[str, ...], Pairing]]) ->
             continue
         content = b"".join(values.tobytes() for values in answers)
         if (first := first_with.setdefault(content, name)) != name:
-            raise RecordError(f"{name}: has the answers of {first} throughout; one is a copy, so leave it out")
+            raise RecordError(
+                f"{name}: has the same answers as {first} everywhere, so that one is a copy of the other; "
+                "remove the copy"
+            )
 
 
 def _pool(pairings: Sequence[Pairing], names: Sequence[str]) -> PooledContrast:
     effects = tuple(_estimate_effect(pairing, name) for pairing, name in zip(pairings, names, strict=True))
     undefined = [effect.study for effect in effects if not effect.error > 0]
-    reason = f"no spread between the problems of {', '.join(undefined)}" if undefined else ""
+    reason = (
+        f"the differences between the arms are the same on every problem of {', '.join(undefined)}" if undefined else ""
+    )
     values = [(effect.difference, effect.error) for effect in effects]
     pooled = None if reason else pool_effects(*zip(*values, strict=True))
     replications = pool_effects(*zip(*values[1:], strict=True)) if pooled and len(values) > 2 else None

@@ -36,9 +36,9 @@ def build_grid(settings_of: Mapping[str, Settings], rows: str | None = None, col
     """
     for path in (rows, columns):
         if path is not None and not any(path in settings for settings in settings_of.values()):
-            raise NoGrid(f"{path}: no arm has this setting; the lock's policies name them")
+            raise NoGrid(f"{path}: no arm has this setting; choose a setting from the policies in the lock")
     if rows is not None and rows == columns:
-        raise NoGrid(f"{rows}: stands for rows and columns; name two settings")
+        raise NoGrid(f"{rows}: is given for both rows and columns; name two different settings")
     requested = {path for path in (rows, columns) if path is not None}
     groups = _group_arms(settings_of)
     grids = [
@@ -54,7 +54,10 @@ def build_grid(settings_of: Mapping[str, Settings], rows: str | None = None, col
         raise NoGrid(_refusal_text(settings_of, groups, "more than one grid" if complete else f"no grid over {axes}"))
     grid = max(grids, key=lambda candidate: len(candidate.arms))
     cell = next(cell for cell in itertools.product(grid.down, grid.across) if cell not in grid.arms)
-    raise NoGrid(f"arms: none has {grid.rows} {cell[0]} with {grid.columns} {cell[1]}; a grid has every pair of values")
+    raise NoGrid(
+        f"arms: no arm has {grid.rows} {cell[0]} with {grid.columns} {cell[1]}; a grid needs an arm for "
+        "every pair of values"
+    )
 
 
 def _lay_out(settings_of: Mapping[str, Settings], group: Sequence[str], rows: str | None, columns: str | None) -> Grid:
@@ -87,8 +90,8 @@ def _varying_paths(settings_of: Mapping[str, Settings], group: Sequence[str]) ->
 
 def _refusal_text(settings_of: Mapping[str, Settings], groups: Sequence[Sequence[str]], form: str) -> str:
     if not groups:
-        return "arms: no two are of the same parts; a grid needs arms that differ in two settings alone"
+        return "arms: no two arms consist of the same parts; a grid needs arms that differ only in two settings"
     variations = "; ".join(
-        f"of {', '.join(group)}: {', '.join(_varying_paths(settings_of, group)) or 'nothing'}" for group in groups
+        f"among {', '.join(group)}: {', '.join(_varying_paths(settings_of, group)) or 'nothing'}" for group in groups
     )
-    return f"arms: form {form}; what varies, {variations}"
+    return f"arms: they form {form}; settings that vary {variations}"

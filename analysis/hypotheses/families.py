@@ -94,9 +94,9 @@ def exclusion_reason(name: str, record: PolicyRecord) -> str:
     if record.changed:
         return "run with other settings"
     if not {comparison.policy for comparison in record.comparisons} & set(map(canonical_name, gate_comparators(name))):
-        return "compared with what differs in more than its component"
+        return "compared only with policies that differ in more than its component"
     if set(record.alike) & {ROOT, *map(canonical_name, list_ancestors(name))}:
-        return "kept the slots of what it starts from"
+        return "kept the same slots as its parent or an ancestor"
     if family_of(name) == STATE and record.study.memory == SLOTS:
         return "compared at equal slots, not bytes"
     return ""

@@ -88,11 +88,11 @@ QUOTED_GATES: tuple[QuotedGate, ...] = (
 FAILURE_MODES: Mapping[str, str] = MappingProxyType(
     {
         "iso-cache underperformance": "worse once mean memory is matched while decoding",
-        "n = 50 instability": "effects of 50 problems shrink or turn at 200; below 200 a study screens",
-        "proxy-to-runtime drift": "good on what it was chosen by, not in the run",
+        "n = 50 instability": "effects at 50 problems shrink or reverse at 200; below 200 a study is only a screening",
+        "proxy-to-runtime drift": "good on the proxy by which it was chosen, but not in the full run",
         "family-level bundling": "one failed attempt is not its family's failure",
-        "cross-model transfer failure": "what holds on one model does not on another",
-        "extraction collapse": "a caveat: most wrong answers are no answer at all",
+        "cross-model transfer failure": "a result on one model does not transfer to another",
+        "extraction collapse": "a caveat: most wrong answers contain no answer at all",
     }
 )
 """The five failure modes of section 3.2 and its caveat, paraphrased."""

@@ -153,7 +153,7 @@ def _read_judgement(folder: Path) -> dict[str, Any] | None:
     recorded = [entry["body"]["sha256"] for entry in read_ledger(folder) if entry["event"] == "verdict"]
     if digest not in recorded:
         raise RecordError(
-            f"{folder}: verdict.json is not the one that ledger.jsonl names; run: kv-prereg audit {folder}"
+            f"{folder}: verdict.json differs from the one that ledger.jsonl names; run: kv-prereg audit {folder}"
         )
     return dict(verdict["judged"])
 
@@ -206,8 +206,8 @@ def _policy_records(
         if judged is not None and contrasts:
             notes += _failure_notes(arm, study, judged, contrasts, development)
             notes += _prompt_notes(lock, candidate, arm, contrasts, label)
-            notes += [f"kept the same slots as {other}: one experiment" for other in alike]
-            notes += [f"the problems of {study.replicates} run again"] if study.replicates else []
+            notes += [f"kept the same slots as {other}, so that the two are one experiment" for other in alike]
+            notes += [f"a reproduction on the problems of {study.replicates}"] if study.replicates else []
         yield PolicyRecord(
             canonical_name(policy_name(spec)),
             describe_arm(spec) if spec.get("set") else "",
@@ -242,7 +242,7 @@ def _prompt_notes(
         if prompts.get(candidate.get(opponent, opponent), "") != prompt
     ]
     if others:
-        yield f"asked something else than {_join_names(label.get(other, other) for other in others)}"
+        yield f"had a different prompt than {_join_names(label.get(other, other) for other in others)}"
 
 
 def _describe_role(
@@ -251,9 +251,9 @@ def _describe_role(
     if contrasts:
         return "subject" if arm == content["decision"]["subject"] else "comparator"
     if outside_rule:
-        return "beside the rule"
+        return "outside the rule"
     sweep = content.get("sweep")
-    return "a candidate of the sweep" if sweep and arm in sweep["candidates"] else "in no contrast"
+    return "candidate of the sweep" if sweep and arm in sweep["candidates"] else "in no contrast"
 
 
 def _contrasts_of(arm: str, contrasts: Iterable[Mapping[str, Any]]) -> Iterator[Contrast]:
@@ -301,17 +301,17 @@ def _failure_notes(
     if (lost := sum(contrast.worse for contrast in valid)) and study.decides:
         yield f"iso-cache underperformance: worse at matched memory in {lost} of {len(contrasts)} cells"
     if below := len(uninformative_rows(contrast.row for contrast in contrasts)):
-        yield f"below the floor in {below} of {len(contrasts)} cells: nothing is shown there"
+        yield f"below the floor in {below} of {len(contrasts)} cells: nothing is shown in these"
     if (few := verdict_line.smallest_contrast([contrast.row for contrast in contrasts]))[0] < FEW:
-        yield f"n = 50 instability: {few[1]} screens"
+        yield f"n = 50 instability: {few[1]} is only a screening"
     if drifted := list(_drifted_cells(contrasts, development)):
         yield (
-            f"proxy-to-runtime drift: the sign on development problems turned in {len(drifted)} of "
-            f"{len(development)} cells"
+            "proxy-to-runtime drift: the sign on development problems was reversed on held-out ones in "
+            f"{len(drifted)} of {len(development)} cells"
         )
     models = dict.fromkeys(contrast.row["model"] for contrast in contrasts)
     if len(models) == 1:
-        yield f"cross-model transfer failure cannot be told: {next(iter(models))} alone"
+        yield f"cross-model transfer cannot be judged: {next(iter(models))} is the only model"
     for other, group in _group_by_opponent(valid).items():
         better = {contrast.row["model"] for contrast in group if contrast.better}
         worse = {contrast.row["model"] for contrast in group if contrast.worse}
@@ -321,7 +321,7 @@ def _failure_notes(
                 f"{_join_names(sorted(worse))}"
             )
     if collapsed := list(_collapsed_budgets(arm, judged)):
-        yield f"extraction collapse (a caveat) at {', '.join(dict.fromkeys(collapsed))}"
+        yield f"extraction collapse (a caveat) at budget {', '.join(dict.fromkeys(collapsed))}"
 
 
 def _drifted_cells(contrasts: Iterable[Contrast], development: Mapping[CellKey, float]) -> Iterator[CellKey]:

@@ -30,35 +30,51 @@ QUOTED = ("family", "gate", "hypothesis tested", "verdict", "failure mode", "the
 EXPLANATIONS: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
         "gates": (
-            "A gate is a policy that starts from a mode of TriAttention, such as 1d, and is to be better by "
-            "one component: state, routing, cadence, decoding or scoring. Scoring is two components here: "
-            "scores, and the selection that reads them.",
+            (
+                "A gate is a policy that starts from a mode of TriAttention, such as 1d, and tries to improve "
+                "on it in one component: state, routing, cadence, decoding or scoring. Scoring is split into "
+                "two components here: scores, and the selection that uses them."
+            ),
         ),
         "families": (
-            "The rule is the paper's: a family is closed when every attempt in it has failed, since one "
-            "failed attempt is not its family's failure. When an attempt has failed is ours, and stricter "
-            "than the paper's “Killed”, which a gate that is not better gets, too.",
-            "An attempt failed in a registered study that decides (CONFIRMED or REFUTED, and its full cache passed the "
-            "gate), with two models or more and 200 problems or more in each contrast, where on each model it is worse "
-            "than what it starts from in some cell, and better in none, at matched memory. It survived where it is "
-            "better in some cell and worse in none. All else is undecided: a screening, an uninformative or "
-            "inconclusive study, a replication of another and a study of one model close nothing.",
-            "What it starts from is its parent, the parent of that and so on, as far as all differ in the "
-            "gate's own family alone: static_route and 1d differ in their scores, too. Nor does an arm tell "
-            "of an attempt that ran with other settings, that kept the slots of what it starts from or, of a "
-            "state, that was compared at equal slots and not bytes. Not tested: the rule of no study "
-            "compares it with any of these or 1d; what is compared beside a rule decides nothing.",
+            (
+                "As in the paper, a family is closed when every attempt in it has failed, because one failed "
+                "attempt does not refute the family. Our criterion for a failed attempt is stricter than the "
+                "paper's “Killed”, which also covers gates that are merely not better."
+            ),
+            (
+                "An attempt has failed if a registered study with a decision (CONFIRMED or REFUTED, and the "
+                "full cache passed its gate) has at least two models and at least 200 problems per contrast, "
+                "and if on each model the attempt is worse than its starting point in some cell and better in "
+                "none, at matched memory. It has survived if it is better in some cell and worse in none. "
+                "Everything else is undecided: screenings, uninformative or inconclusive studies, replications "
+                "of another study and studies of one model close nothing."
+            ),
+            (
+                "The starting point of a gate is its parent, the parent's parent and so on, as long as they "
+                "all differ only in the family of the gate: static_route and 1d, for example, also differ in "
+                "their scores. An arm says nothing about an attempt if it ran with other settings, if it kept "
+                "the same slots as its starting point, or if it tests a state and was compared at equal slots "
+                "instead of bytes. Not tested: no study's rule compares the gate with any of its starting "
+                "points or with 1d; a comparison outside the rule decides nothing."
+            ),
         ),
         "attempts": (
-            "Here: what became of the gate in the registrations below, and of which failure modes it died. "
-            "The last column quotes Table 1 of the paper, and is nothing that was found here.",
+            (
+                "The column “here” says what became of the gate in the registrations below, and “died of” "
+                "names its failure modes. The last column quotes Table 1 of the paper; it is not a result of "
+                "this project."
+            ),
         ),
         "registered": (
-            "A row for each policy that a registered contrast compares, by the time of the verdict as the ledger has "
-            "it. A cell is a contrast: a model, task, budget and comparator. Better and worse are the policy's of the "
-            "row, at the level that the rule corrects to, where memory (slots, bytes or, with the state that a policy "
-            "keeps, the total) matched or, against the full cache, was saved. The verdict is the study's, which is "
-            "about its subject. Files are read and not verified: `kv-prereg audit` does that.",
+            (
+                "One row for each policy that a registered contrast compares, sorted by the time of the "
+                "verdict in the ledger. A cell is a contrast: a model, task, budget and comparator. Better and "
+                "worse refer to the policy of the row, at the corrected level of the rule. Both count only "
+                "where memory matched (slots, bytes, or the total with the state that a policy keeps) or, "
+                "against the full cache, was saved. The verdict is that of the study and concerns its subject. "
+                "The files are read but not verified: `kv-prereg audit` verifies them."
+            ),
         ),
     }
 )

@@ -61,7 +61,7 @@ def extra_prompt_sentences(lock: Mapping[str, Any]) -> list[str]:
     arms: dict[str, list[str]] = {}
     for arm, text in lock.get("asked", {}).items():
         arms.setdefault(text, []).append(arm)
-    return [f"{', '.join(named)}: asked beside the problem: {_quote(text)}" for text, named in arms.items()]
+    return [f"{', '.join(named)}: prompt in addition to the problem: {_quote(text)}" for text, named in arms.items()]
 
 
 def differing_prompt_sentences(lock: Mapping[str, Any], chosen: str | None = None) -> list[str]:

@@ -22,9 +22,11 @@ def refuse_unsupported(folder: Path, lock: Mapping[str, Any]) -> None:
         places = [shelf / name, *sorted(shelf.parent.glob(f"*/{name}"))]
         cited = next((place for place in places if _has_lock(place, digest)), None)
         if cited is None:
-            raise RecordError(f"{folder}: cites records of {name}, which is not beside it; bring it back")
+            raise RecordError(
+                f"{folder}: cites records of {name}, whose folder is missing next to this one; restore it"
+            )
         if not own[digest] <= _digest_bodies(cited)[digest]:
-            raise RecordError(f"{folder}: {name} lacks records that are cited from it; run: kv-prereg audit {folder}")
+            raise RecordError(f"{folder}: {name} lacks records that this study cites; run: kv-prereg audit {folder}")
 
 
 def _has_lock(folder: Path, digest: str) -> bool:

@@ -92,7 +92,7 @@ def apply_missing_rule(study: Study) -> GradedStudy:
     """Apply `decision.missing` to lanes without a grade. Raises RecordError for an unknown rule."""
     rule = study.lock["protocol"]["content"]["decision"]["missing"]
     if rule not in MISSING_RULES:
-        raise RecordError(f"decision.missing: {rule!r} is unknown; it is {' or '.join(MISSING_RULES)}")
+        raise RecordError(f"decision.missing: {rule!r} is unknown; write {' or '.join(MISSING_RULES)}")
     missing = study.missing
     if rule == "inconclusive":
         return GradedStudy(study, missing)
@@ -228,5 +228,5 @@ def read_judged(folder: Path) -> dict[str, Any]:
         raise RecordError(f"{folder}: has no verdict; run: kv-prereg confirm {folder}")
     judged: dict[str, Any] = read_document(Path(folder) / "verdict.json")[1]["judged"]
     if not isinstance(judged, dict):
-        raise RecordError(f"{folder}: verdict.json: judged: is no object; run: kv-prereg audit {folder}")
+        raise RecordError(f"{folder}: verdict.json: judged: is not an object; run: kv-prereg audit {folder}")
     return judged

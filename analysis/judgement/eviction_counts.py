@@ -18,10 +18,10 @@ from protocol.formats.vocabulary import FULL
 
 CELL_FIELDS = ("model", "task", "budget", "arm")
 FAILED = "failed"  # the state of a lane
-MASKED = "it holds every slot, whether or not it masks some, so that nothing is shown at its budget"
+MASKED = "it keeps every slot, although it may mask some, so that nothing is shown at its budget"
 ALTERED = (
-    "it holds every slot and stores it otherwise than the full cache, or was asked otherwise, so that "
-    "nothing is shown of its evicting"
+    "it keeps every slot, but stores slots in another form than the full cache or has another prompt, "
+    "so that nothing is shown about its eviction"
 )
 CellKey: TypeAlias = tuple[str, str, str, str]
 
@@ -75,40 +75,42 @@ class Ratio(NamedTuple):
 RATIOS: Mapping[str, Ratio] = MappingProxyType(
     {
         "prefill": Ratio(
-            "slots at the end of the prefill by tokens of the prompt: 1 - compression_ratio of kvpress",
+            "slots at the end of the prefill over tokens of the prompt: 1 - compression_ratio of kvpress",
             "prefill_end",
             "prompt",
         ),
         "budget/prompt": Ratio(
-            "the budget by tokens of the prompt, whatever is held while decoding", "budget", "prompt"
+            "the budget over tokens of the prompt, whatever the cache size while decoding", "budget", "prompt"
         ),
         "budget/text": Ratio(
-            "the budget by tokens of prompt and answer, at the end of the answer", "budget", "unevicted"
+            "the budget over tokens of prompt and answer, at the end of the answer", "budget", "unevicted"
         ),
         "budget/answer": Ratio(
-            "the budget by tokens of the full cache's answer: R-KV's, which leaves the prompt out",
+            "the budget over tokens of the full cache's answer, without the prompt: the ratio of R-KV",
             "budget",
             "generated",
             full=True,
         ),
-        "mean": Ratio(
-            "mean slots over all moments by those of the same text with nothing evicted", "mean", "unevicted_mean"
-        ),
+        "mean": Ratio("mean slots over time, relative to the same text without eviction", "mean", "unevicted_mean"),
         "mean/full": Ratio(
-            "mean slots by those of the full cache, each on its own answer: longer answers hold more",
+            "mean slots relative to the full cache, each on its own answer: longer answers need more slots",
             "mean",
             "mean",
             full=True,
         ),
-        "peak": Ratio("most slots at any moment by those of the same text with nothing evicted", "peak", "unevicted"),
-        "peak/full": Ratio(
-            "most slots at any moment by the full cache's, each on its own answer", "peak", "peak", full=True
-        ),
+        "peak": Ratio("peak slots relative to the same text without eviction", "peak", "unevicted"),
+        "peak/full": Ratio("peak slots relative to the full cache, each on its own answer", "peak", "peak", full=True),
         "bytes/full": Ratio(
-            "mean bytes of keys and values by the full cache's, as allocated", "mean_bytes", "mean_bytes", full=True
+            "mean bytes of keys and values relative to the full cache, as allocated",
+            "mean_bytes",
+            "mean_bytes",
+            full=True,
         ),
         "peak bytes/full": Ratio(
-            "most bytes of keys and values by the full cache's, as allocated", "peak_bytes", "peak_bytes", full=True
+            "peak bytes of keys and values relative to the full cache, as allocated",
+            "peak_bytes",
+            "peak_bytes",
+            full=True,
         ),
     }
 )
@@ -116,8 +118,8 @@ RATIOS: Mapping[str, Ratio] = MappingProxyType(
 OF_BUDGET: Mapping[str, Ratio] = MappingProxyType(
     {
         "prefill_end": Ratio("at the end of the prefill", "prefill_end", "budget"),
-        "mean": Ratio("mean over all moments", "mean", "budget"),
-        "peak": Ratio("most at any moment", "peak", "budget"),
+        "mean": Ratio("mean over time", "mean", "budget"),
+        "peak": Ratio("peak", "peak", "budget"),
     }
 )
 
@@ -175,7 +177,7 @@ def eviction_warnings(rows: Sequence[Mapping[str, Any]], altered: Container[str]
     """Return a line for each cell in which an arm with a budget never evicted, and one line for all cells in
     which only some lanes did not evict. altered: from `arm_text.altered_arms`.
     """
-    unchanged = "the full cache under another name, no result about its policy"
+    unchanged = "it is the full cache under another name, so that nothing is shown about its policy"
     lines = [
         f"arm {row['arm']} evicted nothing in any of {row['lanes']} lanes at {row['budget']} "
         f"({row['model']}, {row['task']}): "
@@ -190,12 +192,12 @@ def eviction_warnings(rows: Sequence[Mapping[str, Any]], altered: Container[str]
         arms, budgets = (", ".join(dict.fromkeys(row[name] for row in partly)) for name in ("arm", "budget"))
         is_other = any(row["press"] or row["arm"] in altered for row in partly)
         lines.append(
-            f"{least if least == most else f'{least} to {most}'} % of the lanes of {arms} at {budgets} evicted "
-            f"nothing: there the arm {'holds every slot' if is_other else 'is the full cache'}"
+            f"{least if least == most else f'{least} to {most}'} % of the lanes of {arms} at {budgets} "
+            f"evicted nothing: in these, the arm {'keeps every slot' if is_other else 'is the full cache'}"
         )
     lines += [
         f"arm {row['arm']} failed in {row['failed']} of {row['failed'] + row['lanes']} lanes at "
-        f"{row['budget']} ({row['model']}, {row['task']}): what it held there is not counted"
+        f"{row['budget']} ({row['model']}, {row['task']}): the memory of the failed lanes is not counted"
         for row in rows
         if row["failed"]
     ]

@@ -140,7 +140,7 @@ def iso_cache(
     with `prefill_end`, `peak_bytes` and the columns of `Study.lanes`.
     """
     if not pairs:
-        return Diagnosis(CANNOT_TELL, "The comparator is the full cache: memory is unequal on purpose.", [])
+        return Diagnosis(CANNOT_TELL, "The comparator is the full cache, so that memory differs on purpose.", [])
     rows = []
     for index, pair in enumerate(pairs):
         problems = sorted({*arms[pair[:4]]["problem"]})
@@ -163,7 +163,7 @@ def iso_cache(
         rows.append(MemoryRow(*pair[:3], pair.against, ratios, comparison, between))
     measured = [(row, row.ratios) for row in rows if row.ratios is not None]
     if not measured:
-        return Diagnosis(CANNOT_TELL, "No contrast has two problems that were measured.", rows)
+        return Diagnosis(CANNOT_TELL, "No contrast has two problems with measured memory.", rows)
     hidden = [
         (row, ratios)
         for row, ratios in measured
@@ -172,16 +172,17 @@ def iso_cache(
     if hidden:
         worst, ratios = max(hidden, key=lambda entry: abs(math.log(entry[1].mean)))
         says = (
-            f"{len(hidden)} of {len(rows)} contrasts match at the end of the prefill and not in the mean "
-            f"over the generation; against {worst.against} at {worst.budget} the ratio goes from "
+            f"{len(hidden)} of {len(rows)} contrasts match in memory at the end of the prefill but not in "
+            f"the mean over the generation; against {worst.against} at {worst.budget} the ratio goes from "
             f"{ratios.prefill_end:.3f} to {ratios.mean:.3f}."
         )
         return Diagnosis(DETECTED, says, rows)
     matched = sum(_is_within(ratios.mean, tolerance) for _, ratios in measured)
     means, ends = zip(*((ratios.mean, ratios.prefill_end) for _, ratios in measured), strict=True)
     says = (
-        f"{matched} of {len(rows)} contrasts match in the mean over the generation: subject over comparator "
-        f"{min(means):.4f} to {max(means):.4f}, at the end of the prefill {min(ends):.4f} to {max(ends):.4f}."
+        f"{matched} of {len(rows)} contrasts match in mean memory over the generation: subject over "
+        f"comparator is {min(means):.4f} to {max(means):.4f}, and at the end of the prefill "
+        f"{min(ends):.4f} to {max(ends):.4f}."
     )
     return Diagnosis(NOT_DETECTED, says, rows)
 
@@ -219,11 +220,15 @@ def small_sample(
     if not any(len(pair.subject_correct) > SUBSAMPLE_SIZE for pair in pairs):
         return Diagnosis(CANNOT_TELL, f"No contrast has more than {SUBSAMPLE_SIZE} problems.", [])
     if any(row["p"] is None for row in judged):
-        return Diagnosis(CANNOT_TELL, "Fewer than two problems of some contrast were measured.", [])
+        return Diagnosis(CANNOT_TELL, "Some contrast has fewer than two measured problems.", [])
     if decision.get("margin"):
-        return Diagnosis(CANNOT_TELL, "The rule asks about a margin, not about differences from zero.", [])
+        return Diagnosis(CANNOT_TELL, "The rule tests a margin, not differences from zero.", [])
     if not all(pair.is_countable for pair in pairs):
-        return Diagnosis(CANNOT_TELL, "Answers are scored or come in clusters; 50 right or wrong ones are tried.", [])
+        return Diagnosis(
+            CANNOT_TELL,
+            "Answers are scored or clustered; this check needs independent answers that are right or wrong.",
+            [],
+        )
     level, (times, seed) = float(decision["alpha"]) / len(pairs), draws_and_seed(decision)
     rng = np.random.default_rng([seed, SUBSAMPLE_SIZE])
     choices: dict[tuple[str, int], NDArray[np.int64]] = {}
@@ -250,15 +255,15 @@ def small_sample(
     changed = sum(row.other_call >= MAX_DISAGREEMENT for row in decisive)
     turned_rows = [row for row in rows if row.other_sign >= MAX_DISAGREEMENT]
     says = (
-        f"{SUBSAMPLE_SIZE} problems a task give another verdict in {100 * verdict_change:.0f} % "
-        f"of {SUBSAMPLES:,} choices. "
+        f"Random subsets of {SUBSAMPLE_SIZE} problems per task give another verdict in "
+        f"{100 * verdict_change:.0f} % of {SUBSAMPLES:,} draws. "
     )
     if decisive:
         says += (
-            f"Of {len(decisive)} contrasts that are better or worse on all, {changed} are called otherwise in 5 % "
-            "of them or more. "
+            f"Of {len(decisive)} contrasts that are better or worse on all problems, {changed} get another "
+            "outcome in 5 % of the draws or more. "
         )
-    says += f"The sign turns that often in {len(turned_rows)} of {len(rows)} contrasts."
+    says += f"The sign is reversed in 5 % of the draws or more in {len(turned_rows)} of {len(rows)} contrasts."
     is_detected = verdict_change >= MAX_DISAGREEMENT or bool(turned_rows)
     return Diagnosis(DETECTED if is_detected else NOT_DETECTED, says, rows)
 
@@ -321,7 +326,7 @@ def proxies(lanes: pd.DataFrame, tolerance: float, development: Sequence[Develop
             slots, mean, memory, seconds = map(float, arm.max() / arm.min() - 1)
             cells.append(ProxyRow(model, task, budget, len(arm), slots, mean, memory, seconds))
     if not cells and not development:
-        return Diagnosis(CANNOT_TELL, "No cell has two arms that evict and were measured.", [])
+        return Diagnosis(CANNOT_TELL, "No cell has two arms that evict and whose memory was measured.", [])
     drifts = [
         cell
         for cell in cells
@@ -329,18 +334,18 @@ def proxies(lanes: pd.DataFrame, tolerance: float, development: Sequence[Develop
     ]
     reversed_signs = [row for row in development if row.development * row.held_out < 0]
     says = (
-        "Slots at the end of the prefill, mean slots and bytes: arms that are alike in one are not in the "
-        f"next in {len(drifts)} of {len(cells)} cells. "
+        f"Slots at the end of the prefill, mean slots and mean bytes: in {len(drifts)} of {len(cells)} "
+        "cells the arms agree in one of these but differ in the next. "
     )
     if development:
         says += (
-            "Differences on development problems turn their sign on held-out ones in "
+            "The sign of the difference changes from development to held-out problems in "
             f"{len(reversed_signs)} of {len(development)} cells. "
         )
     says += (
-        "Seconds tell no arms apart: lanes of several decoded in company."
+        "Seconds cannot be compared between arms, because lanes of several arms were decoded in one batch."
         if shared
-        else "Seconds are those of one machine, and not compared."
+        else "Seconds were measured on one machine and are not compared."
     )
     return Diagnosis(DETECTED if drifts or reversed_signs else NOT_DETECTED, says, [*cells, *development])
 
@@ -351,7 +356,7 @@ def single_model(pairs: Sequence[Pairing]) -> Diagnosis:
     """
     models = list(dict.fromkeys(pair.model for pair in pairs))
     if len(models) == 1:
-        says = f"Only {models[0]} ran: nothing here tells whether a sign transfers."
+        says = f"Only {models[0]} ran, so that nothing shows whether a sign transfers to another model."
         return Diagnosis(DETECTED, says, [])
     rows, lacking, flipped = [], 0, 0
     for first, second in itertools.combinations(models, 2):
@@ -401,7 +406,9 @@ def transfer_table(
     """
     if not primary or primary.keys() != transfer.keys():
         lacking = sorted(primary.keys() ^ transfer.keys())
-        raise DegenerateDifference(f"cells: {lacking} are on one model only; pass the same, at least one")
+        raise DegenerateDifference(
+            f"cells: {lacking} exist on one model only; pass the same cells for both models, and at least one"
+        )
     cell_clusters = clusters or {}
     return [_transfer_row(cell, primary[cell], transfer[cell], cell_clusters.get(cell), level) for cell in primary]
 
@@ -414,7 +421,9 @@ def _transfer_row(cell: str, primary: ArrayLike, transfer: ArrayLike, clusters: 
     primary_result, transfer_result = compare(primary), compare(transfer)
     means = [np.asarray(values, dtype=np.float64).mean(axis=1) for values in (primary, transfer)]
     if len(means[0]) != len(means[1]):
-        raise DegenerateDifference(f"{cell}: {len(means[0])} and {len(means[1])} problems; pass the same ones")
+        raise DegenerateDifference(
+            f"{cell}: the models have {len(means[0])} and {len(means[1])} problems; pass the same problems for both"
+        )
     half = compare((means[1] - means[0])[:, None] / 2)
     change = Comparison(2 * half.mean, 2 * half.low, 2 * half.high, half.p)
     return TransferRow(cell, primary_result, transfer_result, _compare_signs(primary_result, transfer_result), change)
@@ -439,11 +448,12 @@ def extraction_collapse(arms: Mapping[tuple[str, ...], pd.DataFrame]) -> Diagnos
     collapsed = [row for row in read if row.no_answer / row.wrong >= COLLAPSE_SHARE]
     shares = [100 * row.no_answer / row.wrong for row in read]
     says = (
-        f"No answer at all in {min(shares):.0f} to {max(shares):.0f} % of the wrong answers of an arm; "
-        f"{100 * COLLAPSE_SHARE:.0f} % or more, the paper's least, in {len(collapsed)} of {len(read)}."
+        f"{min(shares):.0f} to {max(shares):.0f} % of the wrong answers of an arm contain no answer at "
+        f"all; {len(collapsed)} of {len(read)} reach {100 * COLLAPSE_SHARE:.0f} %, the smallest share that "
+        "the paper reports."
     )
     if any(row.budget == "full" for row in collapsed):
-        says += " The full cache is among them: there it is not the eviction."
+        says += " The full cache is among them, where eviction cannot be the cause."
     return Diagnosis(DETECTED if collapsed else NOT_DETECTED, says, rows)
 
 

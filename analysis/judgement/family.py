@@ -228,8 +228,8 @@ def _check_counting(pairings: Sequence[Pairing], method: str) -> None:
     if other is not None and METHODS[method].needs_counts:
         what = "scores" if other.has_scores else "clusters"
         raise RecordError(
-            f"decision.method: {method} counts right and wrong answers, and {other.task} has {what}; "
-            f"what takes them: {', '.join(METHODS_FOR_SCORES)}"
+            f"decision.method: {method} needs right and wrong answers, but {other.task} has {what}; choose "
+            f"one of: {', '.join(METHODS_FOR_SCORES)}"
         )
 
 

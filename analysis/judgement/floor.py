@@ -73,7 +73,7 @@ def floor_row(pairing: Pairing, floor: Floor) -> dict[str, Any]:
     elif full is not None and margin > floor.share * (full - chance):
         why = (
             f"the margin of {format_share(margin)} is above {format_share(floor.share)} of the "
-            f"{format_share(full - chance)} that the full cache has over a guess"
+            f"{format_share(full - chance)} by which the full cache exceeds a guess"
         )
     return ({"arm": arm} if is_either else {}) | {
         "chance": format_decimal(chance),

@@ -72,9 +72,9 @@ def _stop_reason(judged: Mapping[str, Any], looks: tuple[int, ...], number: int)
 
 def _describe_deviation(number: int, reached: int, reason: str) -> str:
     if not reason:
-        return f"it ended after look {number}, where the rule did not decide"
+        return f"it ended after look {number}, although the rule did not decide there"
     if number < reached:
-        return f"it went on to look {reached} after the rule had decided at look {number}"
+        return f"it continued to look {reached}, although the rule had decided at look {number}"
     return ""
 
 

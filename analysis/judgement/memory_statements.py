@@ -42,20 +42,22 @@ def unsaved_memory(rows: Sequence[Mapping[str, Any]]) -> list[str]:
         if more:
             most = max(more, key=lambda row: float(row["memory"]["ratios"][measure]))
             ratio = 100 * float(most["memory"]["ratios"][measure])
-            clauses.append(f"{MEASURE_NAMES[measure]}: {ratio:.0f} % of the full cache's ({contrast_name(most)})")
+            clauses.append(f"{MEASURE_NAMES[measure]} are {ratio:.0f} % of the full cache's ({contrast_name(most)})")
     total = [row for row in known if _ratio_with_state(row) >= 1 - NEGLIGIBLE]
     if total and not clauses:
         most = max(total, key=_ratio_with_state)
         clauses.append(
-            f"bytes with the policies' own state: {100 * _ratio_with_state(most):.0f} % of the full cache's "
-            f"({contrast_name(most)})"
+            f"bytes with the policies' own state are {100 * _ratio_with_state(most):.0f} % of the full "
+            f"cache's ({contrast_name(most)})"
         )
     if not clauses:
         return []
     registered_measure = known[0]["memory"]["by"]
     return [
-        f"Less memory in every sense: {registered_measure} are saved, as registered, and others are not; "
-        f"{'; '.join(clauses)}."
+        (
+            f"Less memory by every measure: {registered_measure} are saved, as registered, but not others: "
+            f"{'; '.join(clauses)}."
+        )
     ]
 
 
@@ -112,17 +114,21 @@ def _unpriced(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     unbounded = [row for row in rows if _is_unbounded(row)]
     if unbounded:
         return [
-            f"What memory buys in {len(unbounded)} of {len(rows)} contrasts: the subject {_verb(unbounded[0])} more, "
-            "and its comparator was measured nowhere with as much, so that they are not matched: "
-            f"{list_first(map(contrast_name, unbounded))}."
+            (
+                f"What memory buys in {len(unbounded)} of {len(rows)} contrasts: the subject {_verb(unbounded[0])} more, "
+                "and its comparator was never measured with as much memory, so that they are not matched: "
+                f"{list_first(map(contrast_name, unbounded))}."
+            )
         ]
     blind = [row for row in rows if row["matched"] and row["memory"].get("slope", "") is None and _excess(row) != 0]
     if not blind:
         return []
     return [
-        f"What memory buys in {len(blind)} of {len(rows)} contrasts: their comparator was measured at one "
-        f"budget alone, without a full cache, so that the arm that {_verb(blind[0])} more cannot win: "
-        f"{list_first(map(contrast_name, blind))}."
+        (
+            f"What memory buys in {len(blind)} of {len(rows)} contrasts: their comparator was measured at only "
+            f"one budget and without a full cache, so that the arm that {_verb(blind[0])} more cannot win: "
+            f"{list_first(map(contrast_name, blind))}."
+        )
     ]
 
 
@@ -137,8 +143,10 @@ def _far_measurements(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     if not far:
         return []
     return [
-        f"What memory buys next to the budget in {len(far)} of {len(rows)} contrasts, whose comparator was "
-        f"measured nowhere within half and twice its memory: {list_first(map(contrast_name, far))}."
+        (
+            f"What memory buys near the budget in {len(far)} of {len(rows)} contrasts: the comparator has no "
+            f"other measurement between half and twice its memory: {list_first(map(contrast_name, far))}."
+        )
     ]
 
 

@@ -32,8 +32,8 @@ def describe_pools(lock: Mapping[str, Any]) -> list[str]:
     sentences = []
     if known:
         sentences.append(
-            f"the problems of {known} were known when it was locked, so that somebody may have run them before; the "
-            "times of files prove nothing."
+            f"the problems of {known} were known before the lock, so that somebody may have run them "
+            "earlier; the times of files prove nothing."
         )
     if drawn:
         sentences.append(

@@ -20,7 +20,10 @@ def describe_own_policies(lock: Mapping[str, Any]) -> str:
     if not arms_by_code:
         return ""
     named = "; ".join(f"{', '.join(arms)} ran {code}" for code, arms in arms_by_code.items())
-    return f"{named}: not this project's code, so that what it does beside scoring slots shows in reading it"
+    return (
+        f"{named}: this is not code of this project, so that only reading it shows whether it does "
+        "anything other than score slots"
+    )
 
 
 def _describe_distribution(lock: Mapping[str, Any], arm: str) -> str:

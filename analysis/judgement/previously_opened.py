@@ -46,7 +46,9 @@ def describe_opened(lock: Mapping[str, Any]) -> list[str]:
             f"{', '.join(names)}."
         )
     unread = [registration["name"] for registration in lock.get("opened", []) if registration["lock"] is None]
-    return sentences + [f"What {name}, which was claimed, had opened could not be read." for name in unread]
+    return sentences + [
+        f"Which problems {name} had opened, which was claimed earlier, could not be read." for name in unread
+    ]
 
 
 def describe_reuse(lock: Mapping[str, Any]) -> str:
@@ -61,7 +63,7 @@ def describe_reuse(lock: Mapping[str, Any]) -> str:
         for task, opened, total, by_registration in opened_problems(lock)
     ]
     unread = [registration["name"] for registration in lock.get("opened", []) if registration["lock"] is None]
-    clauses += [f"what {name} had opened could not be read" for name in unread]
+    clauses += [f"the problems that {name} had opened could not be read" for name in unread]
     return "; ".join(clauses)
 
 
@@ -88,7 +90,8 @@ def describe_shared_clusters(lock: Mapping[str, Any]) -> list[str]:
         if shared := dev & confirm:
             held_out = sum(cluster_by_problem.get(problem) in shared for problem in item["confirm"])
             sentences.append(
-                f"{len(shared)} of {len(confirm)} clusters of held-out problems of {task} have development "
-                f"problems too: {held_out} of {len(item['confirm'])} held-out problems are in them."
+                f"{len(shared)} of {len(confirm)} clusters of held-out problems of {task} also contain "
+                f"development problems: {held_out} of {len(item['confirm'])} held-out problems are in such "
+                "clusters."
             )
     return sentences

@@ -84,7 +84,7 @@ def _describe_cited(lock: Mapping[str, Any]) -> str:
         studies.setdefault(f"{entry['name']} (lock {entry['lock'][:12]}){other}", []).append(arm)
     texts = [f"the lanes of {', '.join(arms)} are records of {study}" for study, arms in studies.items()]
     if texts and previously_opened.describe_reproduction(lock):
-        texts.append("this reproduction decoded the other arms alone")
+        texts.append("this reproduction decoded only the other arms")
     return "; ".join(texts)
 
 
@@ -110,7 +110,7 @@ def _list_published(judged: Mapping[str, Any], lock: Mapping[str, Any]) -> list[
         needs_witness = sound["verdict"] == CONFIRMED and read_judging(lock) >= 3
         sound_word = sound["verdict"] + verdict_line.IN_BRACKETS * needs_witness
         word += f"; A SOUND METHOD SAYS {sound_word}"
-        text += f"; by {sound['method']}, which holds its level, the rule says {sound_word}"
+        text += f"; by {sound['method']}, which keeps its error level, the rule says {sound_word}"
     return [Qualifier(word, text)]
 
 
@@ -122,6 +122,7 @@ def _describe_error(lock: Mapping[str, Any]) -> str:
     promised = float(lock["protocol"]["content"]["decision"]["alpha"]) / 2
     ratio = max(float(size["type_one_over_nominal"]) for size in checks["problems"].values())
     return (
-        f": where nothing differs it errs in {confirmed:.1%} (CONFIRMED) and {refuted:.1%} (REFUTED) of simulated "
-        f"studies at worst, of a promised {promised:.1%} each, and one contrast {ratio:.1f} times as often as its level"
+        f": where nothing differs, it errs in at most {confirmed:.1%} (CONFIRMED) and {refuted:.1%} "
+        f"(REFUTED) of simulated studies, while {promised:.1%} each are promised, and a single contrast "
+        f"errs {ratio:.1f} times as often as its level"
     )

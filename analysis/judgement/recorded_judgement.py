@@ -35,7 +35,7 @@ def refuse_unsupported(folder: Path) -> None:
         return
     recorded = untrusted_files.parse_object(data, str(folder / VERDICT)).get("judged")
     if any(not is_one_line(text) for text in _texts(recorded)):
-        raise RecordError(f"{folder}: {VERDICT} has a text with a line break; run: kv-prereg audit {folder}")
+        raise RecordError(f"{folder}: {VERDICT} contains a text with a line break; run: kv-prereg audit {folder}")
     with untrusted_files.refuse_wrong_shape(folder):
         if CITES in (lock := read_document(folder / "lock.json")[1]):
             # Imported late: few studies cite.
@@ -45,7 +45,7 @@ def refuse_unsupported(folder: Path) -> None:
         differences = find_differences(recorded, canonical.loads(dumps(judge(folder)).encode(), VERDICT))
     if others := [*differences.decisive, *differences.sentences, *differences.later]:
         raise RecordError(
-            f"{folder}: {VERDICT} is not what its records say: {others[0]}; run: kv-prereg audit {folder}"
+            f"{folder}: {VERDICT} does not follow from its records: {others[0]}; run: kv-prereg audit {folder}"
         )
 
 

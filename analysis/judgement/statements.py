@@ -19,7 +19,7 @@ from protocol.formats import runners
 # What seeds and problems are drawn from, by its name in a protocol.
 SOURCES: Mapping[str, str] = MappingProxyType(
     {
-        "nonce": "the lock and an auditor's nonce",
+        "nonce": "the lock and the nonce of an auditor",
         "beacon": "the lock and a public beacon",
         "anchor": "the lock and the Bitcoin block that anchors the lock",
         "local": "the lock and a number that the author's machine drew after the lock, which nobody else saw drawn",
@@ -27,7 +27,7 @@ SOURCES: Mapping[str, str] = MappingProxyType(
     }
 )
 
-MEASURED_MEMORY = "caches are compared on the problems whose every lane was measured"
+MEASURED_MEMORY = "memory is compared on the problems of which every lane was measured"
 
 
 def proves(judged: Mapping[str, Any]) -> list[str]:
@@ -48,7 +48,7 @@ def does_not_prove(
     """
     opened_sentences = [f"Fresh problems: {sentence}" for sentence in previously_opened.describe_opened(lock)]
     opened_sentences += [
-        f"Clusters that nobody developed on: {sentence}"
+        f"Clusters without development problems: {sentence}"
         for sentence in previously_opened.describe_shared_clusters(lock)
     ]
     same_slot_sentences = [f"Two separate findings: {sentence}." for sentence in _same_slot_sentences(lock)]
@@ -85,9 +85,9 @@ def _idle_sentences(
     """
     sentences = []
     for kind, what in (
-        ("", "no lane of an arm evicted anything and its answers are the full cache's"),
-        ("press", "a press held every slot in every lane, whether or not it masks some"),
-        ("unlike", "no lane of an arm evicted anything, and it stores its slots or was asked otherwise"),
+        ("", "an arm evicted nothing in any lane, so that its answers are the full cache's"),
+        ("press", "a press kept every slot in every lane, although it may mask some"),
+        ("unlike", "an arm evicted nothing in any lane, but stores its slots in another form or had another prompt"),
     ):
         contrast_count, named = 0, dict[str, None]()
         for contrast in contrasts:
@@ -102,7 +102,7 @@ def _idle_sentences(
                 f"{arm} at {contrast['budget']} ({contrast['model']} {contrast['task']})": None for arm in idle_arms
             }
         if contrast_count:
-            about = {"press": "their registered budget", "unlike": "what is evicted"}.get(kind, "the policies")
+            about = {"press": "their registered budget", "unlike": "eviction"}.get(kind, "the policies")
             where = f"{contrast_count} of {len(contrasts)} contrasts, where {what}"
             sentences.append(f"Anything about {about} in {where}: {list_first(named)}.")
     return sentences
@@ -146,20 +146,21 @@ def _limitations(judged: Mapping[str, Any], lock: Mapping[str, Any]) -> list[str
         sentences += rules.RULES[judged["rule"]].text.limits(judged)
     if wrong := missing["lanes"] - decisive:
         sentences.append(
-            f"What {wrong} of {missing['registered']} lanes would have answered: they ended without a grade "
-            f"and count as not correct, as registered; {MEASURED_MEMORY}."
+            f"The answers of {wrong} of {missing['registered']} lanes: they ended without a grade and "
+            f"count as not correct, as registered; {MEASURED_MEMORY}."
         )
     if judged["gate"] is None and measures_memory(decision):
         sentences.append("That the full cache can do the task: this study registers no gate.")
     if missing.get("owed") and not verdict_line.is_judged_as_shipped(judged):
         sentences.append(
-            f"The registered question: its answer depends on what {missing['lanes']} lanes without a grade would have "
-            "been, so that it is left open."
+            f"The registered question: its answer depends on the grades of {missing['lanes']} lanes that "
+            "ended without one, so that it stays open."
         )
     elif missing.get("owed"):
         sentences.append(
-            "The registered question: it is answered only if the lanes that a comparator ended without a "
-            "grade are not correct. With them correct the rule does not confirm, so that it is left open."
+            "The registered question: its answer depends on counting the lanes of a comparator without a "
+            "grade as not correct. If they count as correct, the rule does not confirm, so that the "
+            "question stays open."
         )
     sentences += _uneven_sentences(missing)
     if uninformative := describe_uninformative(contrasts):
@@ -199,13 +200,12 @@ def _limitations(judged: Mapping[str, Any], lock: Mapping[str, Any]) -> list[str
         )
     elif scored := sorted({row["task"] for row in contrasts if "scored" in row}):
         sentences.append(
-            f"That more answers are right: those of {list_first(scored)} have scores from 0 to 1, and their "
-            "means are compared."
+            f"That more answers are right: {list_first(scored)} has scores from 0 to 1, and their means are compared."
         )
     if judged["verdict"] == verdict_line.REUSED:
         sentences.append(
-            "A confirmation or a refutation: who registers a question on problems that were opened can know its "
-            "answer, and alpha holds for questions that were asked first."
+            "A confirmation or a refutation: whoever registers a question about problems that were already "
+            "opened can know its answer, and alpha is valid only for questions that were asked first."
         )
     if judged["label"] == "screening-grade":
         size = verdict_line.smallest_contrast(contrasts)[1]
@@ -221,7 +221,7 @@ def _unsaved_limits(lock: Mapping[str, Any], unsaved: Sequence[str], contrasts: 
         return []
     decision = lock["protocol"]["content"]["decision"]
     is_altered = read_judging(lock) > 2 and decision["subject"] in arm_text.altered_arms(lock)
-    reason = "" if is_altered else ": what evicts nothing loses nothing"
+    reason = "" if is_altered else ": an arm that evicts nothing loses nothing"
     return [
         f"Anything about eviction in {len(unsaved)} of {contrasts} contrasts, where the full cache held "
         f"at most {100 * float(decision['cache_tolerance']):g} % more{reason} ({list_first(unsaved)})."
@@ -244,8 +244,10 @@ def _uneven_sentences(missing: Mapping[str, Any]) -> list[str]:
         for row in rows
     )
     return [
-        "That lanes are missing by chance: some ended without a grade where another arm of the same model, "
-        f"task and budget has one: {named}."
+        (
+            "That lanes are missing at random: some ended without a grade where another arm of the same model, "
+            f"task and budget has one: {named}."
+        )
     ]
 
 
@@ -300,7 +302,10 @@ def _code_source(lock: Mapping[str, Any]) -> str:
         from analysis.judgement.own_policies import own_arms
 
         if own := list(own_arms(lock)):
-            return f"{list_first(own)} ran a policy of its author's own, the others what this project or kvpress has"
+            return (
+                f"{list_first(own)} ran a policy of its author's own, and the others implementations of this "
+                "project or of kvpress"
+            )
     presses = [name for name, arm in content["arms"].items() if "press" in arm]
     if not presses:
         return "these are this project's implementations"

@@ -119,7 +119,7 @@ def build_probe(folder: Path, registration: str, lock: dict[str, Any], records: 
     """Build the study of `read_probe` from a parsed lock and probe records. folder: for messages."""
     content = lock["protocol"]["content"]
     if "sweep" not in content:
-        raise RecordError(f"{folder}: protocol: has no sweep; there is nothing to select")
+        raise RecordError(f"{folder}: protocol: has no sweep, so that there is nothing to select")
     sweep = content["sweep"]
     cells = [
         (model, task["name"], budget, arm, seed)
@@ -181,11 +181,11 @@ def _lane_frame(
             is_held_out, arm = phase == "confirm", body["cell"]["arm"]
             locked = record_lock(lock, registration, arm) if is_held_out else registration
             if body["registration"] != locked:
-                raise RecordError(f"{where}: registration: is not the lock of its lanes, {locked[:12]}")
+                raise RecordError(f"{where}: registration: is not the lock of these lanes, {locked[:12]}")
             lane = (*(body["cell"][name] for name in LANE_COLUMNS[:-1]), body["problem"])
             position = table.position(lane)
             if lane in unregistered or (position is not None and table.filled[position]):
-                raise RecordError(f"{where}: second record of {_lane_name(lane)}; a lane is recorded once")
+                raise RecordError(f"{where}: second record of {_lane_name(lane)}; each lane may be recorded only once")
             _check_exclusion(body, longest, where)
             row = _lane_row(body, where, is_measured=is_measured)
             if has_outcome and lane[2] == FULL and row["correct"] == row["correct"]:
@@ -205,7 +205,8 @@ def _lane_frame(
         raise RecordError(f"{folder}: no {phase} records; run: kv-prereg {phase} {folder}")
     if inconsistent is not None:
         raise RecordError(
-            f"records: {_lane_name(inconsistent)}: is excluded in some lanes only; its prompt is the same in all"
+            f"records: {_lane_name(inconsistent)}: is excluded in only some lanes, although its prompt is "
+            "the same in all"
         )
     return table.to_frame()
 
@@ -278,7 +279,7 @@ def _max_prompt_tokens(content: Mapping[str, Any]) -> int | None:
     if exclude is None:
         return None
     if set(exclude) != {"prompt_tokens_above"}:
-        raise RecordError(f"exclude: {', '.join(sorted(exclude))}: unknown; it is prompt_tokens_above")
+        raise RecordError(f"exclude: {', '.join(sorted(exclude))}: is unknown; write prompt_tokens_above")
     longest: int = exclude["prompt_tokens_above"]
     return longest
 
@@ -332,17 +333,17 @@ def _lane_row(body: dict[str, Any], where: str, *, is_measured: bool) -> dict[st
     try:
         row["evicted"] = float(count_evictions(cache.get("events", ())))
     except (TypeError, ValueError):
-        raise RecordError(f"{where}: events: not a list of [step, slots before, slots after]") from None
+        raise RecordError(f"{where}: events: is not a list of [step, slots before, slots after]") from None
     return row
 
 
 def _parse_credit(grade: str, score: Any, where: str) -> float:
     if (grade == SCORED) != (score is not None):
-        raise RecordError(f"{where}: score: {str(score)[:40]!r} beside the grade {grade!r}")
+        raise RecordError(f"{where}: score: {str(score)[:40]!r} does not fit the grade {grade!r}")
     if score is None:
         return float(grade == "correct")
     if not isinstance(score, str) or not re.fullmatch(SCORE, score):
-        raise RecordError(f"{where}: score: {str(score)[:40]!r} is no number from 0 to 1 with six places")
+        raise RecordError(f"{where}: score: {str(score)[:40]!r} is not a number from 0 to 1 with six decimal places")
     return float(score)
 
 
@@ -372,7 +373,7 @@ def read_document(path: Path) -> tuple[str, dict[str, Any]]:
     try:
         data = untrusted_files.read_bytes(path).removesuffix(b"\n")
     except (FileNotFoundError, NotADirectoryError):
-        raise RecordError(f"{path}: missing; name a registered folder") from None
+        raise RecordError(f"{path}: is missing; name the folder of a locked study") from None
     return hashlib.sha256(data).hexdigest(), untrusted_files.parse_object(data, str(path))
 
 
@@ -393,11 +394,11 @@ def read_ledger(folder: Path) -> list[dict[str, Any]]:
         lines = [dict(json.loads(line)) for line in untrusted_files.read_bytes(path).split(b"\n")[:-1]]
         return [lines[0], *lines[1:]]
     except FileNotFoundError:
-        raise RecordError(f"{path}: missing; bring back the whole folder") from None
+        raise RecordError(f"{path}: is missing; restore the whole folder") from None
     except RecordError:
         raise
     except (ValueError, TypeError, IndexError, RecursionError):
-        raise RecordError(f"{path}: is no ledger; run: kv-prereg audit {folder}") from None
+        raise RecordError(f"{path}: is not a ledger; run: kv-prereg audit {folder}") from None
 
 
 def _read_records(records: Path) -> Iterator[tuple[str, dict[str, Any]]]:

@@ -11,7 +11,7 @@ from protocol.formats import files, gzip_file, shards, strict_json
 from protocol.formats.command_line import SHAPE_ERRORS
 from protocol.formats.refusals import Refusal
 
-DAMAGED = "; cut short or edited; kv-prereg audit says which files hold"
+DAMAGED = "; it was cut short or edited; kv-prereg audit shows which files are valid"
 
 
 class RecordError(Refusal, ValueError):
@@ -33,8 +33,8 @@ class Fields(dict[str, Any]):
 
     def __missing__(self, name: str) -> NoReturn:
         raise MissingField(
-            f"{self.where}: lacks the field {name!r}, since it was edited or another version wrote it; kv-prereg audit "
-            "says which files hold"
+            f"{self.where}: lacks the field {name!r}, because it was edited or another version wrote it; "
+            "kv-prereg audit shows which files are valid"
         )
 
 
@@ -50,7 +50,7 @@ def refuse_special_files(folder: Path) -> None:
                     pending.append(entry.path)
                 elif not entry.is_file(follow_symlinks=False):
                     name = os.path.relpath(entry.path, folder)
-                    raise RecordError(f"{folder}: {name}: is not a plain file; put the file itself there")
+                    raise RecordError(f"{folder}: {name}: is not a plain file; replace it by the file itself")
 
 
 @contextmanager
@@ -64,8 +64,8 @@ def refuse_wrong_shape(folder: Path) -> Iterator[None]:
         raise
     except SHAPE_ERRORS as error:
         raise RecordError(
-            f"{folder}: a file is not of the documented format ({type(error).__name__}: {error}); kv-prereg audit says "
-            "which files hold"
+            f"{folder}: a file does not have the documented format ({type(error).__name__}: {error}); "
+            "kv-prereg audit shows which files are valid"
         ) from None
 
 
@@ -118,7 +118,7 @@ def parse_object(data: bytes, where: str) -> dict[str, Any]:
     except strict_json.JsonFault as fault:
         raise RecordError(f"{where}: {fault}{DAMAGED}") from None
     if not isinstance(value, dict):
-        raise RecordError(f"{where}: not an object{DAMAGED}")
+        raise RecordError(f"{where}: is not an object{DAMAGED}")
     fields: dict[str, Any] = _name_source(value, where)
     return fields
 
@@ -135,4 +135,4 @@ def _record_errors() -> Iterator[None]:
     try:
         yield
     except Refusal as refusal:
-        raise RecordError(f"{refusal}; bring back the whole folder") from None
+        raise RecordError(f"{refusal}; restore the whole folder") from None

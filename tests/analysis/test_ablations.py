@@ -123,7 +123,7 @@ def test_an_ablation_differs_from_the_subject_in_one_component(tmp_path):
 def test_a_lock_without_settings_says_so_and_names_tell_the_ablations(tmp_path):
     arms = content("crystal-still", "crystal_x", "crystalline", "h2o")
     found = judge_claims(finished(tmp_path / "s", arms, 10, right(crystal=range(3))))
-    assert found["structure"] == "the lock of this study does not hold it"
+    assert found["structure"] == "the lock of this study does not contain it"
     assert [one["arm"] for one in found["claims"]] == ["crystal-still", "crystal_x"]
     assert found["claims"][0]["structure"] is None
 
@@ -328,7 +328,7 @@ def test_equality_without_any_difference_follows_the_rule_of_three(tmp_path, pro
 )
 def test_a_claim_that_says_something_else_is_refused(tmp_path, wrong):
     folder = finished(tmp_path / "s", content("h2o", claims={"odd": wrong}), 10, right())
-    with pytest.raises(RecordError, match=r"claims\.odd: says"):
+    with pytest.raises(RecordError, match=r"claims\.odd\.says"):
         judge_claims(folder)
 
 
@@ -397,7 +397,7 @@ def test_the_command_prints_text_and_canonical_json(tmp_path, capsysbinary):
     assert ablations.main([str(folder)]) == 0
     text = capsysbinary.readouterr().out.decode()
     assert "crystal-a is worse than crystal: supported" in text
-    assert "Exploratory" in text
+    assert "This is exploratory" in text
     assert ablations.main([str(folder), "--json"]) == 0
     printed = capsysbinary.readouterr().out
     assert printed == study.canonical(json.loads(printed)) + b"\n"
@@ -445,7 +445,7 @@ def test_claims_of_a_screening_are_called_that(tmp_path, capsys):
     gate = {"accuracy": "0.04", "truncated": "0.5"}
     for problems, said in ((210, False), (120, True)):
         ablations.main([str(same(tmp_path / str(problems), gate, problems))])
-        assert ("Screening: with 120 problems" in capsys.readouterr().out) == said
+        assert ("Screening only: with 120 problems" in capsys.readouterr().out) == said
 
 
 # ---------------------------------------------------------------- scores and clusters

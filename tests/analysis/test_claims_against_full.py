@@ -98,7 +98,7 @@ def test_an_arm_that_does_not_hold_less_is_undecided(tmp_path, slots, outcome):
     assert [cell.outcome for cell in one["cells"]] == [*["supported"] * 3, outcome]
     assert one["outcome"] == outcome
     if outcome == "undecided":
-        assert (one["why"], one["needs"]) == ("it does not hold less than the full cache", None)
+        assert (one["why"], one["needs"]) == ("the arm does not use less memory than the full cache", None)
         assert one["p"] == 1
 
 
@@ -119,12 +119,12 @@ def test_a_claim_about_the_full_cache_says_so_and_has_no_parts(tmp_path, capsysb
     folder = finished(tmp_path, written(claims), partial(right, lanes(12)), policies=policies)
     assert ablations.main([str(folder)]) == 0
     text = capsysbinary.readouterr().out.decode()
-    assert "Claims registered about these arms, outside the rule." in text
-    assert "Against the full cache memory is unequal on purpose" in text
+    assert "These claims about the arms were registered separately" in text
+    assert "Against the full cache, memory differs on purpose" in text
     assert "h2o is worse than the full cache: supported" in text
     assert text.count("h2o against crystal: selection: TopK() -> All()") == 1
     assert "h2o against the full cache" not in text
-    assert "ablation" not in text.split("outside the rule.")[1]
+    assert "ablation" not in text.split("registered separately")[1]
     assert ablations.main([str(folder), "--json"]) == 0
     own, full = sorted(json.loads(capsysbinary.readouterr().out)["claims"], key=lambda one: one["parent"])
     assert (full["against_full"], full["structure"]) == (True, None)

@@ -274,7 +274,7 @@ def test_the_command_prints_text_and_canonical_json(tmp_path, capsysbinary):
     modes(tmp_path / "s", content("h2o"), 60, solved(crystal=30))
     assert diagnostics.main([str(tmp_path / "s")]) == 0
     text = capsysbinary.readouterr().out.decode()
-    assert "SEEN: a sign that another model does not share" in text
+    assert "SEEN: a difference whose sign changes on another model" in text
     assert diagnostics.main([str(tmp_path / "s"), "--json"]) == 0
     printed = capsysbinary.readouterr().out
     assert printed == study.canonical(json.loads(printed)) + b"\n"

@@ -47,7 +47,7 @@ def test_no_command_prints_a_verdict_that_the_records_do_not_support(edited, cap
         assert main([str(edited)]) == 2
         said = capsys.readouterr()
         assert said.out == ""
-        assert "is not what its records say" in said.err or "has a text with a line break" in said.err
+        assert "does not follow from its records" in said.err or "has a text with a line break" in said.err
     assert not (edited / "report.html").exists()
     problem = studies.content(edited / "lock.json")["items"]["needle-256"]["confirm"][0]
     done = studies.here("show", edited, "--problem", problem)
@@ -58,7 +58,7 @@ def test_no_command_prints_a_verdict_that_the_records_do_not_support(edited, cap
     assert report.main([str(edited.parent)]) == 0
     page = (edited.parent / "index.html").read_text()
     assert "INVALID" in page
-    assert "8B" not in page.replace("is not what its records say", "").split("INVALID")[0]
+    assert "8B" not in page.replace("does not follow from its records", "").split("INVALID")[0]
 
 
 def test_an_honest_verdict_is_printed_and_shipped_ones_are_known(confirmed, capsys):
@@ -73,7 +73,7 @@ def test_a_shipped_verdict_with_another_word_is_not_a_shipped_one(tmp_path):
     folder = shutil.copytree(studies.ROOT / "registrations" / "quickstart", tmp_path / "quickstart")
     recorded_judgement.refuse_unsupported(folder)
     rewrite(folder / "verdict.json", lambda content: content["judged"].update(verdict="CONFIRMED"))
-    with pytest.raises(RecordError, match="is not what its records say"):
+    with pytest.raises(RecordError, match="does not follow from its records"):
         recorded_judgement.refuse_unsupported(folder)
 
 

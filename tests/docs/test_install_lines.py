@@ -106,5 +106,5 @@ def test_every_line_installs_what_it_says_as_it_is_typed(words, clone, tmp_path)
         command = tmp_path / "venv/bin/kv-prereg"
         assert "everything held; SCREENED" in run(tmp_path, command, "audit", ROOT / "registrations/quickstart")
         refused = run(tmp_path, command, "claims", "analysis/published/epikv.toml", status=2)
-        assert refused.endswith("a clone of this project has these papers, an installed package has not\n")
+        assert refused.endswith("only a clone of this project contains these papers, not an installed package\n")
     shutil.rmtree(tmp_path / "venv")

@@ -136,5 +136,5 @@ def test_what_forms_no_grid_is_refused_in_one_line_and_nothing_is_drawn(tmp_path
     folder = reports.gridded(tmp_path / "study")
     assert settings_map.main([str(folder), "--columns", "scoring.z"]) == 2
     printed = capsys.readouterr()
-    assert printed.err == "NoGrid: scoring.z: no arm has this setting; the lock's policies name them\n"
+    assert printed.err == "NoGrid: scoring.z: no arm has this setting; choose a setting from the policies in the lock\n"
     assert (printed.out, drawn) == ("", [])

@@ -90,7 +90,7 @@ def said_elsewhere(folder, judged, locked):
     assert "crystal agrees more with the full cache, on its text, than random, streaming" in registered
     assert "every arm is fed the full cache's answer to every held-out problem" in registered
     compared = study_rows(folder)
-    assert any("scores are not of answers" in note for note in compared.notes)
+    assert any("scores are not right or wrong answers" in note for note in compared.notes)
     assert all("agreement" in dict(answer.question)["registered study"] for answer in compared.rows)
     files = read_judged_study(folder)
     assert [discordant_answers.find_discordant(files, row) for row in judged["contrasts"]] == [[], []]

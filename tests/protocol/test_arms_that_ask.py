@@ -85,7 +85,7 @@ def test_units_are_not_kept_whole_of_lines_that_no_budget_bounds():
 
 def test_reports_say_what_is_asked_and_whom_it_sets_apart():
     content = locked(parse())
-    assert arm_text.extra_prompt_sentences(content) == [f'asks, pins: asked beside the problem: "{ASKED}"']
+    assert arm_text.extra_prompt_sentences(content) == [f'asks, pins: prompt in addition to the problem: "{ASKED}"']
     assert arm_text.differing_prompt_sentences(content) == [
         f'pins and quiet were asked different things (pins: "{ASKED}"; quiet: nothing)'
     ]

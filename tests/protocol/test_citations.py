@@ -108,7 +108,7 @@ def test_a_reproduction_says_that_the_cited_arms_were_not_decoded_again(shelf):
     first = Registration(shelf / "first")
     reproduction = first.lock.content | {"parent": {"name": "first", "lock": first.lock.digest}}
     words = dict(qualifiers.list_qualifiers(first.verdict.content["judged"], reproduction))
-    assert words["CITED"].endswith("; this reproduction decoded the other arms alone")
+    assert words["CITED"].endswith("; this reproduction decoded only the other arms")
 
 
 def test_a_study_that_was_locked_first_is_named_by_the_claim_that_it_cites_and_a_later_one_is_on_known_problems(shelf):
@@ -151,7 +151,9 @@ def test_no_verdict_is_repeated_without_the_records_that_it_cites(copied):
     """By table, report, forest, plot, show and exports, which read a verdict this way."""
     assert page.read_supported_judgement(copied / "first")["qualifiers"]
     (copied / "earlier").rename(copied.parent / "earlier")
-    with pytest.raises(page.NoVerdict, match="cites records of earlier, which is not beside it; bring it back"):
+    with pytest.raises(
+        page.NoVerdict, match="cites records of earlier, whose folder is missing next to this one; restore it"
+    ):
         page.read_supported_judgement(copied / "first")
 
 
@@ -159,7 +161,7 @@ def test_no_verdict_is_repeated_with_other_records_than_those_of_the_cited_study
     locked = Registration(copied / "first").lock.content
     cited_records.refuse_unsupported(copied / "first", locked)
     forge(copied / "first", "shard-cited.jsonl", "random", lambda record: record["body"].update(tokens=1))
-    with pytest.raises(RecordError, match="earlier lacks records that are cited from it"):
+    with pytest.raises(RecordError, match="earlier lacks records that this study cites"):
         cited_records.refuse_unsupported(copied / "first", locked)
 
 

@@ -109,7 +109,7 @@ def test_stopping_where_the_rule_does_not_is_deviated(registered, tmp_path):
     folder = copy(registered, tmp_path)
     with mock.patch.object(confirm, "_ask_judge", return_value="stop"):
         done = studies.here("confirm", folder)
-    assert "it ended after look 1, where the rule did not decide" in " ".join(done.stdout.split())
+    assert "it ended after look 1, although the rule did not decide there" in " ".join(done.stdout.split())
     content = json.loads((folder / "verdict.json").read_text())["judged"]
     assert content["verdict"] == "DEVIATED"
     assert json.loads((folder / "seal.json").read_text())["expected"] == 16

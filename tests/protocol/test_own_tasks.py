@@ -307,7 +307,7 @@ def test_an_earlier_file_that_is_not_here_as_it_was_locked_is_told(change, study
     found = find_previously_opened(folder, own, protocol.content())
     assert found == [{"name": "study", "lock": None, "problems": {}}]
     assert previously_opened.describe_opened({"items": own, "opened": found}) == [
-        "What study, which was claimed, had opened could not be read."
+        "Which problems study had opened, which was claimed earlier, could not be read."
     ]
 
 
@@ -317,7 +317,7 @@ def test_clusters_that_are_developed_on_too_are_said_where_a_verdict_is(done):
     of, dev, held = item["clusters"], item["dev"], item["confirm"]
     both = {of[one] for one in held if of[one] in {of[other] for other in dev}}
     told = studies.content(done / "verdict.json")["judged"]["does_not_prove"]
-    said = [one for one in told if one.startswith("Clusters that nobody developed on")]
+    said = [one for one in told if one.startswith("Clusters without development problems")]
     assert len(said) == bool(both)
     problems = {"dev": ["a", "b"], "confirm": ["c", "d", "e"]}
     made = {**problems, "clusters": {"a": "one", "b": "two", "c": "one", "d": "three", "e": "one"}}

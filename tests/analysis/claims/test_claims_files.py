@@ -77,7 +77,7 @@ def test_a_good_file_is_read(tmp_path):
         ("format = 1", "format = 2", "format: 2"),
         ("format = 1\n", "", "format: is missing"),
         ('of = "answers"', 'of = "accuracy"', "table[0].of: 'accuracy' is unknown"),
-        ('of = "answers"', 'of = "measures"', "have none; remove it"),
+        ('of = "answers"', 'of = "measures"', "a table of measures does not have this key; remove it"),
         ('unit = "share"', 'unit = "points"', "table[0].unit"),
         ('a = "0.700"', "a = 0.7", "table[0].values.a"),
         ('a = "0.700"', "a = nan", "table[0].values.a"),
@@ -85,7 +85,7 @@ def test_a_good_file_is_read(tmp_path):
         ('a = "0.700"', 'a = "70.0"', "check the unit"),
         ('a = "0.700"', 'a = "-0.7"', "check the unit"),
         ('a = "0.700"', 'a = "0.700"\na = "0.800"', "invalid TOML"),
-        ('a = "0.700"\nb = {value = "0.500", n = 20}\n', "", "has no cell"),
+        ('a = "0.700"\nb = {value = "0.500", n = 20}\n', "", "is empty; transcribe at least one cell"),
         ("n = 20}", "n = 20, m = 1}", "table[0].values.b.m: unknown key"),
         ("[[table]]", "[table]", "table: write [[table]], with two brackets, not a table"),
         ("[source]", "[[source]]", "source: write one table, [source], not a list"),
@@ -96,7 +96,11 @@ def test_a_good_file_is_read(tmp_path):
         ('title = "means"', 'titel = "means"', "table[0].titel: unknown key"),
         ('holds = "', 'hold = "', "claim[0].hold: unknown key"),
         ('where = "Table 1"\n', "", "claim[0].where: is missing"),
-        ("[[claim]]", '[[claim]]\ncarried = "1 < 2"\ncannot = "no"', "claim[0].cannot: stands beside carried"),
+        (
+            "[[claim]]",
+            '[[claim]]\ncarried = "1 < 2"\ncannot = "no"',
+            "claim[0].cannot: a claim may not have both this and carried",
+        ),
         ('link = "unknown"', 'link = "unknown"\nyear = 2026', "source.year: unknown key"),
         ('link = "unknown"', 'link = "unknown"\n[names]\nx = 3', "names.x: 3"),
         ("[[claim]]", '[[equation]]\nid = "e"\nwhere = "1"\nprinted = "e"\n[[claim]]', "equation[0].form: is missing"),
@@ -122,7 +126,7 @@ def test_a_bad_file_is_refused_with_its_key_and_the_fix(tmp_path, old, new, says
 def test_an_id_that_stands_twice_is_refused(tmp_path, block):
     start = GOOD.index(block)
     end = GOOD.index("[[claim]]") if block == "[[table]]" else len(GOOD)
-    with pytest.raises(ClaimError, match="stands twice"):
+    with pytest.raises(ClaimError, match="occurs twice"):
         read_paper(write(tmp_path, GOOD + GOOD[start:end]))
 
 
@@ -184,7 +188,7 @@ def test_a_check_of_literals_is_refused(tmp_path, form):
 
 @pytest.mark.parametrize("form", ["v('1', 'a') > 0.5", "passing('holm', [0.001]) == 1", "1 < 2"])
 def test_nothing_is_carried_without_a_test_of_printed_numbers(tmp_path, form):
-    with pytest.raises(ClaimError, match="claim C1: carried is decided without a test"):
+    with pytest.raises(ClaimError, match="claim C1: carried uses no test or interval"):
         audited(tmp_path, claim=("holds = ", f'carried = "{form}"\nholds = '))
 
 
@@ -202,8 +206,8 @@ def test_an_impossible_mean_is_named_with_the_draws_that_would_allow_it(tmp_path
     # 0.717 of 30 is 21.5; of 60 it is 43.02, 43/60 = 0.7167.
     _, table = audited(tmp_path, cell=('a = "0.700"', 'a = "0.717"'))
     assert table.impossible == ("a",)
-    assert "Cannot come from 30 problems with 1 answer each: 0.717 (a);" in table.because
-    assert "possible with 2 draws a problem" in table.because
+    assert "These cannot come from 30 problems with 1 answer each: 0.717 (a);" in table.because
+    assert "possible with 2 draws per problem" in table.because
 
 
 def test_unknown_draws_are_answered_by_those_that_fit(tmp_path):

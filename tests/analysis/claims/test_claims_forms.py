@@ -57,7 +57,7 @@ def test_a_family_of_unknown_pairings_passes_between_two_counts(paper):
     family = "[paired(v('R', 'double'), v('R', 'low')), paired(v('R', 'a'), v('R', 'c'))]"
     # Twice 0.002 passes, twice 0.099 does not.
     found = decide(f"passing('bonferroni', {family}) <= 1", paper, paper.names)
-    assert found == (True, ("0 to 1 of 2 pass bonferroni <= 1",), Level.INFERENCE)
+    assert found == (True, ("0 to 1 of 2 are significant by bonferroni <= 1",), Level.INFERENCE)
 
 
 def test_what_is_denied_is_said_with_a_not(paper):
@@ -73,7 +73,7 @@ def test_the_level_of_a_form_is_what_its_numbers_went_through(paper, form, level
 
 
 def test_a_value_that_does_not_halve_is_refused(paper):
-    with pytest.raises(ExpressionError, match="more than half"):
+    with pytest.raises(ExpressionError, match="it is not yet halved"):
         decide("halving(1, lambda x: 0) > 1", paper, paper.names)
 
 
@@ -88,5 +88,5 @@ def test_two_correlations_are_told_apart_by_fishers_z():
     """By hand: atanh(0.5) = 0.549306, atanh(-0.2) = -0.202733, over sqrt(1/100 + 1/25) = 0.223607: 3.3632."""
     assert correlations_differ_p(0.5, 103, -0.2, 28) == pytest.approx(0.00077, abs=5e-6)
     assert correlations_differ_p(0.3, 50, 0.3, 90) == 1.0
-    with pytest.raises(ValueError, match="4 or more"):
+    with pytest.raises(ValueError, match="give at least 4 observations"):
         correlations_differ_p(0.3, 50, 0.3, 3)

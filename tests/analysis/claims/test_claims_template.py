@@ -16,7 +16,7 @@ def test_the_template_runs_and_reports_its_impossible_cell(tmp_path, capsys):
     assert main([str(path)]) == 0
     printed = " ".join(capsys.readouterr().out.split())
     # By hand: 63.2 % of 200 is 126.4; 126 and 127 round to 63.0 and 63.5; of 400 answers, 253 round to 63.2 or 63.3.
-    assert "3 of 4 values are possible means. Cannot come from 200 problems with 1 answer each: 63.2" in printed
+    assert "3 of 4 values are possible means. These cannot come from 200 problems with 1 answer each: 63.2" in printed
     assert printed.endswith("arithmetic follows: 1; inference undecidable: 1; none not printed: 1")
     (example,) = re.findall(r"prints this \(in part\):\n```\n(.*?)```", PAGE, re.DOTALL)
     for part in example.replace(" ... ", "\n").split("\n"):
@@ -39,7 +39,7 @@ def test_files_or_a_template_are_asked_for(typed, capsys):
     assert capsys.readouterr().err.count("\n") == 1
 
 
-NOTATION = "; correct the form; python -m pydoc analysis.claims.expression lists what it may say"
+NOTATION = "; correct the form; python -m pydoc analysis.claims.expression lists what a form may contain"
 
 
 @pytest.mark.parametrize(
@@ -47,17 +47,17 @@ NOTATION = "; correct the form; python -m pydoc analysis.claims.expression lists
     [
         ("n = 200", "n = -1", 'table[0].n: -1; write a positive integer or "unknown"'),
         ('"74.5"', "74.5", 'table[0].values.ours|task A: 74.5; write the digits as printed, in quotes: "0.750"'),
-        ('"74.5"', '"174.5"', "table[0].values.ours|task A: '174.5' is no percent; check the unit"),
+        ('"74.5"', '"174.5"', "table[0].values.ours|task A: '174.5' is not a percent; check the unit"),
         ('"percent"', '"points"', "table[0].unit: 'points'; answers are printed as share or percent"),
-        ('id = "3"', 'id = "2"', "claim.id: '2' stands twice; give each its own"),
+        ('id = "3"', 'id = "2"', "claim.id: '2' occurs twice; give each entry its own id"),
         (
             "unprinted('memory')",
             "open('memory')",
-            f"claim 3: holds: 'open' is no function, list or form of this file{NOTATION}",
+            f"claim 3: holds: 'open' is not a function, a list or a form of this file{NOTATION}",
         ),
         ("A') == 3.5", "Z') == 3.5", f"claim 1: holds: table 'Table 1' has no cell 'theirs|task Z'{NOTATION}"),
-        ("== 3.5", "== 9**9**9", f"claim 1: holds: '9**9**9' is not in this notation{NOTATION}"),
-        ("< 0.05", "< {}", f"claim 2: carried: '{{}}' is not in this notation{NOTATION}"),
+        ("== 3.5", "== 9**9**9", f"claim 1: holds: '9**9**9' is not allowed in this notation{NOTATION}"),
+        ("< 0.05", "< {}", f"claim 2: carried: '{{}}' is not allowed in this notation{NOTATION}"),
         (
             "unprinted('memory')",
             "v('Table 2', 'x') == 1",

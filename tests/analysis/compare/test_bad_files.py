@@ -44,19 +44,19 @@ def both(tmp_path):
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        ({"doc_hash": "0" * 64}, "line 3: id: '2' is another question than at"),
-        ({"target_hash": "0" * 64}, "line 3: id: '2' is another question than at"),
-        ({"doc": {"question": "other"}}, "line 3: id: '2' is another question than at"),
-        ({"prompt_hash": "0" * 64}, "line 3: prompt: '2' was not given the text of"),
-        ({"doc_id": 1}, "line 3: id: '1' of b was at"),
+        ({"doc_hash": "0" * 64}, "line 3: id: '2' is a different question at"),
+        ({"target_hash": "0" * 64}, "line 3: id: '2' is a different question at"),
+        ({"doc": {"question": "other"}}, "line 3: id: '2' is a different question at"),
+        ({"prompt_hash": "0" * 64}, "line 3: prompt: '2' has a different prompt at"),
+        ({"doc_id": 1}, "line 3: id: '1' of b already occurred at"),
         ({"doc_id": None}, "line 3: doc_id: is missing; name a samples_*.jsonl"),
-        ({"doc_id": [2]}, "line 3: doc_id: [2] is no id"),
+        ({"doc_id": [2]}, "line 3: doc_id: [2] is not an id"),
         ({"doc_id": 7}, "not in b: '2'; id: 1 problems of 'toy' of b are not in a: '7'"),
         ({"exact_match": float("nan")}, "line 3: exact_match: nan is not finite"),
         ({"exact_match": 10**400}, "line 3: exact_match: inf is not finite"),
-        ({"exact_match": 71.2}, "line 3: exact_match: 71.2 lies outside [0, 1]; divide percentages by 100"),
-        ({"exact_match": -1}, "line 3: exact_match: -1 lies outside [0, 1]"),
-        ({"exact_match": [1, 2]}, "line 3: exact_match: [1, 2] is no number; choose another metric"),
+        ({"exact_match": 71.2}, "line 3: exact_match: 71.2 is outside [0, 1]; divide percentages by 100"),
+        ({"exact_match": -1}, "line 3: exact_match: -1 is outside [0, 1]"),
+        ({"exact_match": [1, 2]}, "line 3: exact_match: [1, 2] is not a number; choose another metric"),
         ({"exact_match": None}, "line 3: exact_match: is missing"),
         ({"filter": "strict-match"}, "filter: there are 2; choose one with --filter: none, strict-match"),
         ({"metrics": ["exact_match", "f1"], "f1": 0.5}, "choose one with --metric: exact_match, f1"),
@@ -73,8 +73,8 @@ def test_a_line_that_does_not_fit_is_named(both, capsys, change, says):
 @pytest.mark.parametrize(
     ("own", "other", "says"),
     [
-        ({"metric": "f1"}, {}, "metric of lm-eval samples: 'exact_match', and 'f1' at"),
-        ({"filter": "strict-match"}, {"filter": "flexible-extract"}, "filter of lm-eval samples: 'flexible-"),
+        ({"metric": "f1"}, {}, "metric of lm-eval samples: is 'exact_match', but 'f1' at"),
+        ({"filter": "strict-match"}, {"filter": "flexible-extract"}, "filter of lm-eval samples: is 'flexible-"),
     ],
 )
 def test_two_metrics_or_filters_are_no_pair(tmp_path, capsys, own, other, says):
@@ -91,7 +91,7 @@ def test_two_scorers_of_inspect_ai_are_no_pair(tmp_path, capsys):
             sample["scores"] = {scorer: sample["scores"]["match"]}
         (tmp_path / f"{name}.json").write_text(json.dumps(log))
     err = refused(capsys, tmp_path / "a.json", tmp_path / "b.json")
-    assert "metric of an inspect_ai log: 'includes', and 'match' at" in err
+    assert "metric of an inspect_ai log: is 'includes', but 'match' at" in err
 
 
 @pytest.mark.parametrize(("metric", "less"), [("wer", True), ("f1", False)])
@@ -101,15 +101,15 @@ def test_of_a_metric_that_counts_errors_it_is_said_that_less_is_better(tmp_path,
         for arm, scores in (("a", ONE), ("b", ONE[::-1]))
     ]
     said = compared(capsys, *paths)["said"]
-    assert any(one.startswith(f"{metric}: less of it is better") for one in said) == less
+    assert any(one.startswith(f"{metric}: lower is better") for one in said) == less
 
 
 def test_what_no_correction_knows_is_said(tmp_path, capsys, both):
     said = compared(capsys, *both)["said"]
-    assert "toy: a and b have the same score everywhere; so have two files of one run" in said
-    assert "corrected for one contrast and nothing else: not for what else was compared" in said[-1]
+    assert "toy: a and b have identical scores on every problem; check that they are not two files of one run" in said
+    assert "corrected for this one contrast only: not for other comparisons" in said[-1]
     lines(both[1], (3, {"exact_match": 0}))
-    assert not any("same score everywhere" in one for one in compared(capsys, *both)["said"])
+    assert not any("have identical scores on every problem" in one for one in compared(capsys, *both)["said"])
 
 
 def test_what_is_left_out_is_counted_and_only_when_asked_for(both, capsys):
@@ -125,7 +125,7 @@ def test_what_is_left_out_is_counted_and_only_when_asked_for(both, capsys):
 def test_other_texts_are_let_pass_only_when_said_and_counted(both, capsys):
     lines(both[1], (3, {"prompt_hash": "0" * 64}))
     found = compared(capsys, *both, "--prompts-differ")
-    assert "toy: 1 problems were given to a and b in different texts" in found["said"]
+    assert "toy: 1 problems had different prompts in a and b" in found["said"]
 
 
 def test_one_of_several_metrics_or_filters_is_compared(tmp_path, capsys):
@@ -142,7 +142,7 @@ def test_one_of_several_metrics_or_filters_is_compared(tmp_path, capsys):
     }
     assert own == {"strict-match": "0.000000", "flexible-extract": "0.250000"}
     assert "choose one of strict-match, flexible-extract" in refused(capsys, *paths, "--filter", "none")
-    assert "metric: 'f1' is not there" in refused(capsys, *paths, "--filter", "strict-match", "--metric", "f1")
+    assert "metric: 'f1' does not exist" in refused(capsys, *paths, "--filter", "strict-match", "--metric", "f1")
 
 
 def test_the_oldest_samples_are_a_list_without_hashes_or_filters(tmp_path, capsys):
@@ -156,9 +156,9 @@ def test_the_oldest_samples_are_a_list_without_hashes_or_filters(tmp_path, capsy
     assert compared(capsys, *paths)["contrasts"][0]["n"] == 4
     text = paths[1].read_text()
     paths[1].write_text(text.replace("question 2", "question two"))
-    assert "b.jsonl: item 3: id: '2' is another question" in refused(capsys, *paths)
+    assert "b.jsonl: item 3: id: '2' is a different question" in refused(capsys, *paths)
     paths[1].write_text(text.replace("Q: 2", "Q: two"))
-    assert "b.jsonl: item 3: prompt: '2' was not given" in refused(capsys, *paths)
+    assert "b.jsonl: item 3: prompt: '2' has a different prompt" in refused(capsys, *paths)
 
 
 def test_lengths_of_ruler_that_were_not_run_are_no_answers(tmp_path, capsys):
@@ -177,27 +177,27 @@ def test_lengths_of_ruler_that_were_not_run_are_no_answers(tmp_path, capsys):
         paths.append(path)
     found = compared(capsys, *paths, "--metric", "4096")
     assert found["contrasts"][0]["n"] == 4
-    assert "samples_niah_single_1.jsonl: 1 problems of another length than 4096 are left out" in found["said"]
+    assert "samples_niah_single_1.jsonl: 1 problems whose length differs from 4096 are left out" in found["said"]
 
 
 @pytest.mark.parametrize(
     ("change", "says"),
     [
         (lambda log: log["samples"].pop(), "id: 1 problems of 'toy' of a are not in b: 'p003'"),
-        (lambda log: log["samples"][1].update(target="else"), "is another question"),
-        (lambda log: log["samples"][1].update(error={"message": "boom"}), "of b have none: 'p001'"),
-        (lambda log: log["samples"][1].update(scores={}), "score: 1 problems of 'toy' of b have none"),
-        (lambda log: log["samples"][1].update(epoch=2), "seed: 1 problems of 'toy' have other seeds"),
+        (lambda log: log["samples"][1].update(target="else"), "is a different question"),
+        (lambda log: log["samples"][1].update(error={"message": "boom"}), "of b have no score: 'p001'"),
+        (lambda log: log["samples"][1].update(scores={}), "score: 1 problems of 'toy' of b have no score"),
+        (lambda log: log["samples"][1].update(epoch=2), "seed: 1 problems of 'toy' have different seeds"),
         (lambda log: log["samples"][1].update(epoch=None), "sample 2: epoch: is missing"),
-        (lambda log: log["samples"].append(log["samples"][1]), "sample 5: id: 'p001' of b was at"),
+        (lambda log: log["samples"].append(log["samples"][1]), "sample 5: id: 'p001' of b already occurred at"),
         (lambda log: log["samples"][1]["scores"].update(other={"value": 1}), "choose one with --metric: match, other"),
-        (lambda log: log["samples"][1]["scores"].update(match={"value": "maybe"}), "match: 'maybe' is no number"),
+        (lambda log: log["samples"][1]["scores"].update(match={"value": "maybe"}), "match: 'maybe' is not a number"),
         (
             lambda log: log["samples"][1]["scores"].update(match={"value": {"a": 1, "b": 0}}),
             "choose one with --metric: match, match/a, match/b",
         ),
         (lambda log: log.update(status="cancelled"), "status: 'cancelled': the log did not finish; --common"),
-        (lambda log: log.update(invalidated=True), "invalidated: somebody marked"),
+        (lambda log: log.update(invalidated=True), "invalidated: this log was marked as invalid; run the"),
         (lambda log: log.update(samples=None), "samples: are missing"),
         (lambda log: log.update(eval=[]), "eval: is not an object"),
         (lambda log: log["eval"].update(task="other"), "task: b has no 'toy'"),
@@ -220,7 +220,7 @@ def test_samples_that_ended_in_an_error_are_left_out_and_counted(tmp_path, capsy
     found = compared(capsys, tmp_path / "a.eval", tmp_path / "b.eval", "--common")
     assert (found["contrasts"][0]["n"], found["contrasts"][0]["left_out"]) == (3, 1)
     assert "b.eval: status 'error'" in found["said"]
-    assert "score: 1 problems of 'toy' of b have none: 'p001'" in found["said"]
+    assert "score: 1 problems of 'toy' of b have no score: 'p001'" in found["said"]
 
 
 def test_samples_that_ran_into_a_limit_are_counted(tmp_path, capsys):
@@ -230,32 +230,41 @@ def test_samples_that_ran_into_a_limit_are_counted(tmp_path, capsys):
     log["samples"][1] |= {"limit": {"type": "token", "limit": 512}}
     files.inspect_zip(tmp_path / "b.eval", log)
     said = compared(capsys, tmp_path / "a.eval", tmp_path / "b.eval")["said"]
-    assert [one for one in said if "limit" in one] == ["b.eval: 1 samples ran into the limit of token"]
+    assert [one for one in said if "limit" in one] == ["b.eval: 1 samples reached their limit (token)"]
 
 
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("id,arm,score\n1,a,1\n1,b\n", "line 3: has 2 cells, the header 3; quote what has commas"),
-        ("id,arm,score\n1,a,1\n1,b,yes\n", "line 3: score: 'yes' is no number"),
+        (
+            "id,arm,score\n1,a,1\n1,b\n",
+            "line 3: has 2 cells, but the header has 3; quote each cell that contains a comma",
+        ),
+        ("id,arm,score\n1,a,1\n1,b,yes\n", "line 3: score: 'yes' is not a number"),
         ("id,arm,score\n1,a,1\n1,b,nan\n", "line 3: score: nan is not finite"),
-        ("id,arm,score\n1,a,1\n1,b,0_1\n", "line 3: score: '0_1' is no number"),
-        ("id,arm,score\n1,a,1\n1,b,1.0000001\n", "line 3: score: 1.0000001 lies outside"),
-        ("id,arm,score\n1,a,1\n1,a ,1\n", "two differ by spaces alone"),
+        ("id,arm,score\n1,a,1\n1,b,0_1\n", "line 3: score: '0_1' is not a number"),
+        ("id,arm,score\n1,a,1\n1,b,1.0000001\n", "line 3: score: 1.0000001 is outside"),
+        ("id,arm,score\n1,a,1\n1,a ,1\n", "two names differ in spaces only; write them the same way"),
         ("id,arm,score\n1,a,1\n1,b,1e999\n", "line 3: score: inf is not finite"),
         ("id,arm,score\n1,a,1\n,b,1\n", "line 3: id: is empty"),
-        ("id,arm,score\n1,a,1\n1,b,\n", "score: 1 problems of b have none: '1'"),
-        ("id,arm,score\n1,a,1\n1,a,1\n1,b,1\n", "line 3: id: '1' of a was at"),
-        ("id,arm,score\n1,a,1\n2,a,1\n", "arms: there is 'a' alone"),
-        ("id,arm,right\n1,a,1\n", "line 2: score: no such column among id, arm, right; rename the column that has it"),
-        ("id,id,score\n", "line 1: two columns have one name"),
-        ("name,arm,score\n1,a,1\n", "line 1: id: is no column"),
-        ('id,arm,score\n1,"a,1\n', "is no CSV"),
+        ("id,arm,score\n1,a,1\n1,b,\n", "score: 1 problems of b have no score: '1'"),
+        ("id,arm,score\n1,a,1\n1,a,1\n1,b,1\n", "line 3: id: '1' of a already occurred at"),
+        ("id,arm,score\n1,a,1\n2,a,1\n", "arms: 'a' is the only arm"),
+        (
+            "id,arm,right\n1,a,1\n",
+            "line 2: score: is not a column; the columns are id, arm, right; rename the one that has it",
+        ),
+        ("id,id,score\n", "line 1: two columns have the same name; rename one"),
+        ("name,arm,score\n1,a,1\n", "line 1: id: is not among the columns"),
+        ('id,arm,score\n1,"a,1\n', "is not valid CSV ("),
         ("id,arm,score\n1,a,1\n1,b,1\n", "1 problem(s) show no spread"),
-        ("id,arm,score,cluster\n1,a,1,x\n2,a,1,\n1,b,1,x\n2,b,1,\n", "line 3: cluster: '' names no cluster"),
-        ("id,arm,score,cluster\n1,a,1,x\n2,a,1,x\n1,b,1,y\n2,b,1,x\n", "'1' has 2; a problem is in one"),
-        ("id,arm,score,cluster\n1,a,1,x\n2,a,1,x\n1,b,1,x\n2,b,1,x\n", "1 clusters weigh as 1 of one size"),
-        ("id,arm,score,seed\n1,a,1,0\n1,b,1,1\n", "seed: 1 problems have other seeds in b: '1'"),
+        ("id,arm,score,cluster\n1,a,1,x\n2,a,1,\n1,b,1,x\n2,b,1,\n", "line 3: cluster: '' does not name a cluster"),
+        (
+            "id,arm,score,cluster\n1,a,1,x\n2,a,1,x\n1,b,1,y\n2,b,1,x\n",
+            "'1' has 2 clusters; a problem must be in exactly one",
+        ),
+        ("id,arm,score,cluster\n1,a,1,x\n2,a,1,x\n1,b,1,x\n2,b,1,x\n", "1 clusters count as 1 of equal size"),
+        ("id,arm,score,seed\n1,a,1,0\n1,b,1,1\n", "seed: 1 problems have different seeds in b: '1'"),
         ("", "is empty; name samples_*.jsonl"),
     ],
 )
@@ -268,24 +277,24 @@ def test_hostile_bytes_are_refused_in_one_line(tmp_path, capsys, both, monkeypat
     bad = tmp_path / "bad.jsonl"
     for data, says in [
         (b'{"doc_id": ' + b"[" * 100_000, "line 1: is nested too deeply"),
-        (b'{"doc_id": 1, "x": ' + b"9" * 5_000 + b"}", "line 1: is not JSON (Exceeds the limit"),
-        (b'{"doc_id": 1', "line 1: is not JSON"),
-        (b"\xff\xfe\x00", "is not UTF-8"),
-        (b"PK\x03\x04nothing", "is no zip file that can be read"),
+        (b'{"doc_id": 1, "x": ' + b"9" * 5_000 + b"}", "line 1: is not valid JSON (Exceeds the limit"),
+        (b'{"doc_id": 1', "line 1: is not valid JSON"),
+        (b"\xff\xfe\x00", "is not valid UTF-8; save the file as UTF-8"),
+        (b"PK\x03\x04nothing", "is not a readable zip file ("),
         (b'{"results": {}}', "doc_id: is missing"),
     ]:
         bad.write_bytes(data)
         assert says in refused(capsys, both[0], bad), data[:20]
     whole = tmp_path / "results.json"
     whole.write_text('{"results": {"gsm8k": {}}, "configs": {}}')
-    assert "samples: are not in it; run lm-eval again with --log_samples" in refused(capsys, both[0], whole)
+    assert "samples: are missing; run lm-eval again with --log_samples" in refused(capsys, both[0], whole)
     (tmp_path / "link.jsonl").symlink_to(both[1])
-    assert "is a link; name the file itself" in refused(capsys, both[0], tmp_path / "link.jsonl")
+    assert "is a symbolic link; name the file itself" in refused(capsys, both[0], tmp_path / "link.jsonl")
     os.mkfifo(tmp_path / "pipe.jsonl")
     assert "is not a plain file" in refused(capsys, both[0], tmp_path / "pipe.jsonl")
     assert "FileNotFoundError" in refused(capsys, both[0], tmp_path / "nowhere.jsonl")
     (tmp_path / "empty").mkdir()
-    assert "holds no result file that is known" in refused(capsys, both[0], tmp_path / "empty")
+    assert "contains no known result file; name" in refused(capsys, both[0], tmp_path / "empty")
     monkeypatch.setattr(files_of_formats, "machine_memory", lambda: 80)
     assert "bytes, this machine reads 10; use a larger one" in refused(capsys, *both)
 
@@ -296,18 +305,18 @@ def test_a_bomb_is_let_go_of_before_it_is_whole(tmp_path, capsys, monkeypatch):
         packed.writestr("samples/p_epoch_1.json", b" " * (1 << 24))
     assert bomb.stat().st_size < 1 << 15
     monkeypatch.setattr(files_of_formats, "machine_memory", lambda: 1 << 20)
-    assert "samples/p_epoch_1.json: holds over 131072 bytes; no log does" in refused(capsys, bomb, bomb)
+    assert "samples/p_epoch_1.json: is larger than 131072 bytes, too large for a log" in refused(capsys, bomb, bomb)
     monkeypatch.setattr(untrusted_files, "ENTRIES", 0)
-    assert "has 1 entries; at most 0 are read" in refused(capsys, bomb, bomb)
+    assert "has 1 entries, and at most 0 are read" in refused(capsys, bomb, bomb)
 
 
 @pytest.mark.parametrize(
     ("sizes", "method", "says"),
     [
-        ([10, 10, 10], "t", "3 clusters weigh as 3 of one size, and of fewer than 5 no interval holds"),
-        ([200, *[1] * 60], "sign-flip", "61 clusters weigh as 1 of one size"),
-        ([2] * 20, "bootstrap", "of 20 clusters of one size its interval does not hold"),
-        ([1] * 20, "bootstrap", "of 20 clusters of one size its interval does not hold"),
+        ([10, 10, 10], "t", "3 clusters count as 3 of equal size, and with fewer than 5 no interval is valid"),
+        ([200, *[1] * 60], "sign-flip", "61 clusters count as 1 of equal size"),
+        ([2] * 20, "bootstrap", "its interval is not valid with 20 clusters of equal size"),
+        ([1] * 20, "bootstrap", "its interval is not valid with 20 clusters of equal size"),
     ],
 )
 def test_clusters_of_which_no_interval_holds_are_refused(tmp_path, capsys, sizes, method, says):
@@ -341,4 +350,4 @@ def test_names_that_a_terminal_obeys_are_shown(tmp_path, capsys):
 def test_two_runs_of_a_task_in_a_folder_are_not_chosen_between(tmp_path, capsys, both):
     for stamp in ("2026-01-01T00-00-00.1", "2026-01-02T00-00-00.1"):
         files.lm_eval(tmp_path / "out" / "model" / f"samples_toy_{stamp}.jsonl", ONE)
-    assert "has 2 files of the task 'toy'; name the one that is meant" in refused(capsys, both[0], tmp_path / "out")
+    assert "has 2 files of the task 'toy'; name one of them" in refused(capsys, both[0], tmp_path / "out")

@@ -77,7 +77,7 @@ def test_a_study_is_read_by_its_own_folder_with_its_subject_first(tmp_path, caps
         ("crystal", "snapkv"),
         ("crystal", "h2o"),
     ]
-    assert "its own verdict is the registered one" in " ".join(found["said"])
+    assert "the study's registered verdict stands; this is a second," in " ".join(found["said"])
     (own / "verdict.json").unlink()
     assert "has no verdict" in refused(capsys, own)
 
@@ -93,7 +93,7 @@ def test_the_label_comes_first(tmp_path, capsys):
     main([str(table), "--plot", str(tmp_path / "again.svg")])
     assert (tmp_path / "again.svg").read_bytes() == drawn
     capsys.readouterr()
-    assert "neither in .svg nor in .png" in refused(capsys, table, "--plot", tmp_path / "forest.exe")
+    assert "is neither .svg nor .png; use one of" in refused(capsys, table, "--plot", tmp_path / "forest.exe")
 
 
 def test_clusters_widen_and_are_counted(tmp_path, capsys):
@@ -143,7 +143,7 @@ def test_scores_between_zero_and_one_are_compared_by_t_and_not_by_counting(tmp_p
     table = files.table(tmp_path / "scores.csv", part)
     assert compared(capsys, table)["method"] == "t"
     for method in ("auto", "restricted-likelihood", "exact-bootstrap"):
-        assert "with scores or clusters: bootstrap, t, cr2, betting, sign-flip, max-t" in refused(
+        assert "with scores or clusters use: bootstrap, t, cr2, betting, sign-flip, max-t" in refused(
             capsys, table, "--method", method
         )
     assert "name one of bootstrap" in refused(capsys, table, "--method", "wilcoxon")
@@ -163,18 +163,18 @@ def test_words_of_inspect_ai_are_the_numbers_that_it_makes_of_them(tmp_path, cap
 
 def test_a_frame_has_missing_scores_refused_by_row():
     frame = pd.DataFrame({"id": [1, 2] * 2, "arm": list("aabb"), "score": [1, 0, None, 1]})
-    with pytest.raises(RecordError, match="score: 1 problems of b have none: '1'"):
+    with pytest.raises(RecordError, match="score: 1 problems of b have no score: '1'"):
         kvp.compare(frame)
-    with pytest.raises(RecordError, match="arm: is no column"):
+    with pytest.raises(RecordError, match="arm: is not a column"):
         kvp.compare(frame.drop(columns="arm"))
     for column in ("id", "arm"):
         with pytest.raises(RecordError, match=f"frame: row 1: {column}: is missing"):
             kvp.compare(frame.assign(score=1, **{column: [1, None, 2, 3]}))
-    with pytest.raises(RecordError, match="two columns have one name"):
+    with pytest.raises(RecordError, match="frame: two columns have the same name; rename one"):
         kvp.compare(pd.concat([frame, frame[["score"]]], axis=1))
-    with pytest.raises(RecordError, match=r"is no pandas\.DataFrame but list"):
+    with pytest.raises(RecordError, match=r"is a list, not a pandas\.DataFrame"):
         kvp.compare(frame.to_dict("records"))
-    with pytest.raises(RecordError, match=r"frame: row 0: score: 71 lies outside \[0, 1\]"):
+    with pytest.raises(RecordError, match=r"frame: row 0: score: 71 is outside \[0, 1\]"):
         kvp.compare(frame.assign(score=71))
 
 
@@ -208,7 +208,10 @@ def test_three_arms_are_ranked_and_two_are_not(tmp_path):
         ("", "low", pytest.approx(10 / 60), 3, 3),
     ]
     assert re.search(r"best +96\.7 +1 to 2\n", repr(ranked))
-    assert "ranks, and all by max-t, hold less often with few clusters" in " ".join(repr(ranked).split())
+    assert (
+        "with few clusters, or with scores that are mostly identical, the ranks and everything by max-t err more often"
+        in " ".join(repr(ranked).split())
+    )
     forest.write_forest(tmp_path / "forest.svg", ranked)
     assert 'id="rank-2"' in (tmp_path / "forest-ranks.svg").read_text()
     assert kvp.compare(of_arms(low=10, best=58)).rank_list == []
@@ -220,8 +223,11 @@ def test_an_arm_on_other_problems_has_no_rank_and_is_named():
     frame = frame[~(frame["arm"].isin(["few", "fewer"]) & (frame["id"] >= 55))]
     ranked = kvp.compare(frame, common=True, draws=999)
     assert [row.arm for row in ranked.rank_list] == ["subject", "few", "fewer"]
-    assert "all: without a rank among the others, since on other problems" in ranked.notes
-    assert not any("without a rank" in note for note in kvp.compare(of_arms(a=40, b=60, c=30), draws=999).notes)
+    assert "all: not ranked among the others, because the problems differ" in ranked.notes
+    assert not any(
+        "not ranked among the others, because the problems differ" in note
+        for note in kvp.compare(of_arms(a=40, b=60, c=30), draws=999).notes
+    )
 
 
 def test_a_task_has_one_ranking():
@@ -231,21 +237,24 @@ def test_a_task_has_one_ranking():
     frame = frame[[item < lacking.get(arm, 60) for arm, item in zip(frame["arm"], frame["id"], strict=True)]]
     ranked = kvp.compare(frame, common=True, draws=999)
     assert [row.arm for row in ranked.rank_list] == ["subject", "e", "d", "c"]
-    assert "a, b: without a rank among the others, since on other problems" in ranked.notes
+    assert "a, b: not ranked among the others, because the problems differ" in ranked.notes
 
 
 def test_a_margin_names_the_contrasts_that_lie_within_it_and_is_exploratory():
     frame = of_arms(subject=60, same=60, far=40)
     text = " ".join(repr(kvp.compare(frame, margin=0.1)).split())
-    assert "Exploratory: 1 of 2 contrasts are within a margin of 10 points: subject - same." in text
+    assert "Exploratory: 1 of 2 contrasts are within a margin of 10 percentage points: subject - same." in text
     assert "within a margin" not in repr(kvp.compare(frame))
-    assert "Exploratory: 0 of 2 contrasts are within a margin of 1 points." in " ".join(
+    assert "Exploratory: 0 of 2 contrasts are within a margin of 1 percentage points." in " ".join(
         repr(kvp.compare(frame, margin=0.01)).split()
     )
     data = kvp.compare(frame, margin=0.1).data()
-    assert (data["margin"], sum("within a margin of 10 points: subject - same." in note for note in data["said"])) == (
+    assert (
+        data["margin"],
+        sum("within a margin of 10 percentage points: subject - same." in note for note in data["said"]),
+    ) == (
         0.1,
         1,
     )
-    with pytest.raises(ValueError, match="margin: 2 is no difference of scores"):
+    with pytest.raises(ValueError, match="margin: 2 is not a difference of scores"):
         kvp.compare(frame, margin=2)

@@ -49,11 +49,13 @@ def test_the_share_of_the_references_that_an_answer_has(tmp_path, capsys):
 def test_a_mean_that_is_not_that_of_the_answers_is_refused(tmp_path, capsys):
     own = run(tmp_path / "a", ["71 and 86", "no"], {"niah_multi": {"string_match": 50.0}})
     other = run(tmp_path / "b", ["71", "71"], {"niah_multi": {"string_match": 50.01}})
-    assert "metrics.json: niah_multi.string_match: says 50.01, the answers of predictions.csv give 50.00" in (
+    assert "metrics.json: niah_multi.string_match: is 50.01, but the answers of predictions.csv give 50.00" in (
         refused(capsys, own, other)
     )
     (other / "metrics.json").unlink()
-    assert any("no metrics.json lies beside it" in one for one in found(capsys, own, other)["said"])
+    assert any(
+        "there is no metrics.json next to it, so that its scores" in one for one in found(capsys, own, other)["said"]
+    )
 
 
 def test_rows_that_ask_for_something_else_are_not_paired(tmp_path, capsys):
@@ -61,15 +63,15 @@ def test_rows_that_ask_for_something_else_are_not_paired(tmp_path, capsys):
     own, other = (run(tmp_path / name, ["71 86", "no"], means) for name in "ab")
     text = (other / "predictions.csv").read_text()
     (other / "predictions.csv").write_text(text.replace("q1,\"['71' '86']", "q1,\"['71' '87']"))
-    assert "line 3: id: '2' is another question" in refused(capsys, own, other)
+    assert "line 3: id: '2' is a different question" in refused(capsys, own, other)
     (other / "predictions.csv").write_text(text.replace(",q1,", ",,"))
-    assert "line 3: prompt: '2' was not given the text" in refused(capsys, own, other)
+    assert "line 3: prompt: '2' has a different prompt at" in refused(capsys, own, other)
     assert found(capsys, own, other, "--prompts-differ")["contrasts"][0]["n"] == 2
 
 
 def test_a_benchmark_that_is_scored_by_other_packages_is_refused(tmp_path, capsys):
     own, other = (run(tmp_path / name, ["x"], {}, "longbench") for name in "ab")
-    assert "dataset: 'longbench' is scored by packages that are not at hand" in refused(capsys, own, other)
+    assert "dataset: 'longbench' needs a scorer that is not installed" in refused(capsys, own, other)
     for folder in (own, other):
         scored = "id,score\n" + "".join(f"{i},{i % 2}\n" for i in range(4))
         (folder / "predictions.csv").write_text(scored)
@@ -104,7 +106,7 @@ def test_references_are_read_however_they_were_printed(text, texts):
 
 @pytest.mark.parametrize("text", ["", "[]", "['a' ... 'b']", "[1 2]", "['a' + 'b']", "[__import__('os')]"])
 def test_what_is_no_list_of_references_is_refused(text):
-    with pytest.raises(ResultError, match=r"x: answer: .* is no list of texts"):
+    with pytest.raises(ResultError, match=r"x: answer: .* is not a list of texts"):
         parse_texts(text, "x")
 
 

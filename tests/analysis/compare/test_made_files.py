@@ -66,10 +66,10 @@ def test_an_eval_file_is_read_or_refused_with_the_way_out(capsys):
     if status == 0:
         assert json.loads(out)["contrasts"] == compared(capsys, MADE / "long.json", MADE / "short.json")["contrasts"]
     else:
-        assert "packed with zstd; pip install '.[compare]', or convert the log first" in err
+        assert "is compressed with zstd; pip install '.[compare]', or" in err
 
 
 def test_two_harnesses_are_not_taken_for_the_same_questions(capsys):
     """Their ids differ, and neither knows the other's questions."""
     assert main([str(MADE / "full"), str(MADE / "long.json"), "--filter", "strict", "--metric", "exact_match"]) == 2
-    assert "metric: 'exact_match' is not there; choose one of pattern" in capsys.readouterr().err
+    assert "metric: 'exact_match' does not exist; choose one of pattern" in capsys.readouterr().err

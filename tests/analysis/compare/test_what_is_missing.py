@@ -1,4 +1,4 @@
-"""Rows that are missing are weighed, and rows in another order are paired by what was asked."""
+"""Rows that are missing are weighed, and rows in another order are paired by question."""
 
 import csv
 import json
@@ -38,14 +38,14 @@ def test_half_of_the_wrong_answers_absent_are_bounded_and_warned_about(tmp_path,
     assert float(row["low_bound"]) == pytest.approx(total / N, abs=1e-6)
     assert float(row["high_bound"]) == pytest.approx((total + 48) / N, abs=1e-6)
     assert float(row["difference"]) > total / N + 0.05
-    (note,) = said(found, "whatever is missing")
+    (note,) = said(found, "whatever their missing scores")
     assert note == (
-        f"48 problems of own or other are left out: over all of them the difference is between "
-        f"{100 * total / N:+.1f} and {100 * (total + 48) / N:+.1f} points, whatever is missing"
+        "48 problems of own or other are left out; whatever their missing scores, the difference over all problems is "
+        f"between {100 * total / N:+.1f} and {100 * (total + 48) / N:+.1f} points"
     )
     (warned,) = said(found, "WARNING")
     there, elsewhere = (100 * sum(OTHER[n] for n in which) / len(which) for which in (absent, set(range(N)) - absent))
-    assert warned.endswith(f"there other scores {there:.1f} %, and {elsewhere:.1f} % on the others")
+    assert warned.endswith(f"on those problems other scores {there:.1f} %, and on the others {elsewhere:.1f} %")
 
 
 def test_rows_absent_by_chance_are_bounded_on_both_sides_without_a_warning(tmp_path, capsys):
@@ -61,7 +61,7 @@ def test_rows_absent_by_chance_are_bounded_on_both_sides_without_a_warning(tmp_p
     assert [float(row["low_bound"]), float(row["high_bound"])] == pytest.approx([low / N, high / N], abs=1e-6)
     assert not said(found, "WARNING")
     full = compared(capsys, files.table(tmp_path / "all.csv", files.SCORES))
-    assert not said(full, "whatever is missing")
+    assert not said(full, "whatever their missing scores")
     assert all(row["low_bound"] == row["difference"] == row["high_bound"] for row in full["contrasts"])
 
 
@@ -87,12 +87,12 @@ def test_samples_in_another_order_are_paired_by_what_was_asked(tmp_path, capsys)
     second.write_text("".join(json.dumps(line) + "\n" for line in numbered))
     found = compared(capsys, first, second)
     assert (found["contrasts"][0]["gains"], found["contrasts"][0]["losses"]) == (0, 0)
-    assert said(found, "paired by what was asked")
+    assert said(found, "paired by question")
     # One question of another version is no order.
     second.write_text(
         "".join(json.dumps(line | ({"target": "x"} if line["doc_id"] == 9 else {})) + "\n" for line in numbered)
     )
-    assert "is another question" in refused(capsys, first, second)
+    assert "is a different question" in refused(capsys, first, second)
 
 
 def test_tables_and_frames_that_tell_the_question_are_paired_by_it(tmp_path, capsys):
@@ -106,12 +106,12 @@ def test_tables_and_frames_that_tell_the_question_are_paired_by_it(tmp_path, cap
     assert kvp.compare(frame).contrast_list[0].difference == 0
     # Twice the same question: nothing tells which is which.
     twice = [(number, score, "one") for number, score, _ in other]
-    assert "is another question" in refused(capsys, paths[0], scores_file(tmp_path / "c.csv", twice, columns))
+    assert "is a different question" in refused(capsys, paths[0], scores_file(tmp_path / "c.csv", twice, columns))
     halves = [
         [(number, score, f"question {int(text[9:]) // 2}") for number, score, text in some] for some in (rows, other)
     ]
     paths = [scores_file(tmp_path / f"d{name}.csv", some, columns) for name, some in zip("ab", halves, strict=True)]
-    assert "is another question" in refused(capsys, *paths)
+    assert "is a different question" in refused(capsys, *paths)
 
 
 def test_predictions_in_another_order_are_paired_by_their_question(tmp_path, capsys):
@@ -146,4 +146,4 @@ def test_samples_of_two_versions_are_checked_by_what_both_tell(tmp_path, capsys)
     assert not said(compared(capsys, new, path), "by id alone")
     old[3]["doc"] = {"question": "else"}
     path.write_text("".join(json.dumps(line) + "\n" for line in old))
-    assert "is another question" in refused(capsys, new, path)
+    assert "is a different question" in refused(capsys, new, path)

@@ -73,22 +73,22 @@ def test_it_prints_what_it_is_and_draws_one_forest(parent, tmp_path, capsys):
     assert [gid for gid in gids if f'id="{gid}"' not in drawn] == []
     assert 'id="study-0-3"' not in drawn
     assert pool.main([str(parent), "--plot", "pooled.pdf"]) == 2
-    assert "ends neither in .svg nor in .png" in capsys.readouterr().err
+    assert "is neither .svg nor .png; use one of these endings" in capsys.readouterr().err
 
 
 def test_a_copy_of_a_late_value_or_of_all_answers_is_refused(parent):
     shelf = parent.parent.parent / "replications"
     cited = {"name": "first", "lock": digest(parent), "fresh": True}
     written(shelf / "first-fresh-003", 4, "bb", parent=cited)
-    with pytest.raises(RecordError, match="has the late value of"):
+    with pytest.raises(RecordError, match="has the same late value as"):
         pool_replications(parent)
     shutil.rmtree(shelf / "first-fresh-003")
     written(shelf / "first-fresh-003", 10, "dd", parent=cited)
-    with pytest.raises(RecordError, match="has the answers of first throughout"):
+    with pytest.raises(RecordError, match="has the same answers as first everywhere"):
         pool_replications(parent)
     shutil.rmtree(shelf / "first-fresh-003")
     written(shelf / "first\nCONFIRMED", 4, "dd", parent=cited)
-    with pytest.raises(RecordError, match="a name with a line break"):
+    with pytest.raises(RecordError, match="the folder name of this study or of a replication, or a"):
         pool_replications(parent)
 
 

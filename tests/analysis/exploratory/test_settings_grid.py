@@ -58,22 +58,24 @@ def refused(held, said, **given):
 
 def test_arms_that_form_no_grid_are_refused_by_what_varies():
     one = {"a": arm("0.5", "0.1"), "b": arm("0.9", "0.1")}
-    refused(one, "arms: form no grid over two settings; what varies, of a, b: scoring.p")
+    refused(one, "arms: they form no grid over two settings; settings that vary among a, b: scoring.p")
     three = arms() | {"c": arm("0.5", "0.1", **{"cadence.interval": "8"})}
     refused(three, "cadence.interval, scoring.p, scoring.decay")
-    refused({"a": arm("0.5", "0.1"), "h2o": OTHER}, "arms: no two are of the same parts")
-    refused({"a": arm("0.5", "0.1"), "b": arm("0.5", "0.1")}, "of a, b: nothing")
+    refused({"a": arm("0.5", "0.1"), "h2o": OTHER}, "arms: no two arms consist of the same parts; a grid needs")
+    refused({"a": arm("0.5", "0.1"), "b": arm("0.5", "0.1")}, "among a, b: nothing")
 
 
 def test_a_grid_with_a_hole_is_refused_by_the_pair_that_is_missing():
     held = arms()
     del held["p0.9-d0.5"]
-    refused(held, "arms: none has scoring.p 0.9 with scoring.decay 0.5; a grid has every pair of values")
+    refused(held, "arms: no arm has scoring.p 0.9 with scoring.decay 0.5; a grid needs an arm for every pair of values")
 
 
 def test_two_grids_and_settings_that_nobody_has_are_refused():
     second = {f"x-{name}": one | {"routing": "policies.routing.Other()"} for name, one in arms().items()}
-    refused(arms() | second, "arms: form more than one grid")
+    refused(arms() | second, "arms: they form more than one grid")
     refused(arms(), "scoring.weight: no arm has this setting", columns="scoring.weight")
-    refused(arms(), "form no grid over cadence.interval; what varies, of p0.5-d0.1", rows="cadence.interval")
-    refused(arms(), "scoring.p: stands for rows and columns", rows="scoring.p", columns="scoring.p")
+    refused(
+        arms(), "they form no grid over cadence.interval; settings that vary among p0.5-d0.1", rows="cadence.interval"
+    )
+    refused(arms(), "scoring.p: is given for both rows and columns", rows="scoring.p", columns="scoring.p")

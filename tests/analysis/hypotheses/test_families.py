@@ -104,7 +104,7 @@ def test_a_replication_and_a_study_that_was_amended_decide_nothing(tmp_path):
     parent = {"parent": {"name": "first", "lock": "0" * 64}}
     records = told(tmp_path, LOST, lock=parent)
     assert families.judge_gate("variant_b", records) == UNDECIDED
-    assert "the problems of first run again" in records[0].notes
+    assert "a reproduction on the problems of first" in records[0].notes
     events = ("register", "verdict", "amended")
     assert families.judge_gate("variant_b", told(tmp_path, LOST, name="b", events=events)) == UNDECIDED
 

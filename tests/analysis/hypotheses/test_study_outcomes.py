@@ -45,7 +45,7 @@ def test_what_is_below_the_floor_is_told_and_counts_for_nothing(tmp_path):
     rows = [contrast("1d", "h2o", worse=True, **below), contrast("1d", "h2o", model="two", worse=True)]
     record = by_policy(write(tmp_path / "a", rows))["1d"]
     assert record.comparisons == (Comparison("h2o", 2, (), ("two",), 0, (250, 250), ("one", "two")),)
-    assert "below the floor in 1 of 2 cells: nothing is shown there" in record.notes
+    assert "below the floor in 1 of 2 cells: nothing is shown in these" in record.notes
     assert "iso-cache underperformance: worse at matched memory in 1 of 2 cells" in record.notes
 
 
@@ -99,9 +99,11 @@ def test_of_a_sweep_the_winner_is_the_subject_and_the_others_are_in_no_contrast(
     assert {name: record.role for name, record in found.items()} == {
         "1d": "comparator",
         "1d_div": "subject",
-        "1d_div-1.0": "a candidate of the sweep",
+        "1d_div-1.0": "candidate of the sweep",
     }
-    assert found["1d_div"].notes == ("proxy-to-runtime drift: the sign on development problems turned in 1 of 2 cells",)
+    assert found["1d_div"].notes == (
+        "proxy-to-runtime drift: the sign on development problems was reversed on held-out ones in 1 of 2 cells",
+    )
     assert found["1d"].notes == ()
 
 
@@ -119,8 +121,8 @@ def test_a_study_that_decides_is_worse_at_matched_memory_and_one_that_does_not_i
 
 def test_one_model_few_problems_and_opposite_models_are_noted(tmp_path):
     (one,) = by_policy(write(tmp_path / "a", [contrast("1d", "h2o", n=50)]))["1d"].notes[:1]
-    assert one == "n = 50 instability: n = 50 screens"
-    assert by_policy(tmp_path / "a")["1d"].notes[1] == "cross-model transfer failure cannot be told: one alone"
+    assert one == "n = 50 instability: n = 50 is only a screening"
+    assert by_policy(tmp_path / "a")["1d"].notes[1] == "cross-model transfer cannot be judged: one is the only model"
     rows = [contrast("1d", "h2o", better=True), contrast("1d", "h2o", model="two", worse=True)]
     assert (
         "cross-model transfer failure: better than h2o on one, worse on two"
@@ -149,7 +151,7 @@ def test_extraction_has_collapsed_where_44_of_100_wrong_answers_are_none(tmp_pat
     (folder / "verdict.json").write_text(json.dumps(verdict) + "\n")
     entered(folder)
     found = by_policy(folder)
-    assert found["1d"].notes == ("extraction collapse (a caveat) at 64",)
+    assert found["1d"].notes == ("extraction collapse (a caveat) at budget budget 64",)
     assert found["1d"].modes == []
     assert found["h2o"].notes == ()
 
@@ -189,10 +191,10 @@ def test_studies_are_in_order_of_their_verdicts(tmp_path):
     ("name", "text", "says"),
     [
         ("lock.json", '{"protocol":{}}', "lock.json: lacks the field 'content'"),
-        ("verdict.json", '{"judged":{}}', "not of the documented format"),
+        ("verdict.json", '{"judged":{}}', "not have the documented format"),
         ("verdict.json", "[]", "not an object"),
-        ("ledger.jsonl", "", "is no ledger"),
-        ("ledger.jsonl", '{"event":1}', "is no ledger"),
+        ("ledger.jsonl", "", "is not a ledger; run: kv-prereg audit"),
+        ("ledger.jsonl", '{"event":1}', "is not a ledger; run: kv-prereg audit"),
     ],
 )
 def test_a_file_of_another_format_is_refused_in_one_line(tmp_path, name, text, says):
@@ -209,12 +211,12 @@ def test_a_verdict_that_the_ledger_does_not_name_is_refused(tmp_path):
     folder = write(tmp_path / "a", [contrast("1d", "h2o")])
     forged = (folder / "verdict.json").read_text().replace("REFUTED", "CONFIRMED")
     (folder / "verdict.json").write_text(forged)
-    with pytest.raises(RecordError, match=r"verdict\.json is not the one that ledger\.jsonl names"):
+    with pytest.raises(RecordError, match=r"verdict\.json differs from the one that ledger\.jsonl names"):
         study_outcomes.read_records(folder)
     folder = write(tmp_path / "b", [contrast("1d", "h2o")])
     lines = (folder / "ledger.jsonl").read_text().splitlines(keepends=True)
     (folder / "ledger.jsonl").write_text("".join(lines[:-1]))
-    with pytest.raises(RecordError, match="is not the one"):
+    with pytest.raises(RecordError, match="differs from the one"):
         study_outcomes.read_records(folder)
 
 
@@ -224,8 +226,8 @@ def test_arms_that_were_asked_something_else_or_kept_the_same_slots_say_so(tmp_p
     pairs = [{"arms": ["h2o", "1d"], "shared": "1.000", "problems": 2}]
     lock = {"asked": asked, "checks": {"same_kept": {"pairs": pairs}}}
     found = by_policy(write(tmp_path / "a", rows, lock=lock))
-    assert "asked something else than state_emit and state_ask" in found["1d"].notes
-    assert "asked something else than 1d" in found["state_emit"].notes
-    assert "kept the same slots as h2o: one experiment" in found["1d"].notes
+    assert "had a different prompt than state_emit and state_ask" in found["1d"].notes
+    assert "had a different prompt than 1d" in found["state_emit"].notes
+    assert "kept the same slots as h2o, so that the two are one experiment" in found["1d"].notes
     assert (found["1d"].alike, found["state_ask"].alike) == (("h2o",), ())
     assert not any("asked" in note for note in found["h2o"].notes)

@@ -50,13 +50,13 @@ def test_the_published_word_never_stands_alone_and_the_sound_one_is_that_of_its_
     assert verdict_line.list_remarks(published)[-1].endswith(
         ": reproduction of a published rule: where nothing differs it errs in 6.7% (CONFIRMED) and 1.0% (REFUTED) of "
         "simulated studies at worst, of a promised 2.5% each, and one contrast 5.4 times as often as its level; "
-        "by restricted-likelihood, which holds its level, the rule says INCONCLUSIVE"
+        "by restricted-likelihood, which keeps its error level, the rule says INCONCLUSIVE"
     )
     answer = format_answer(published)
     assert answer.startswith(
         "By the published rule yes, for tiny alone [AS PUBLISHED; A SOUND METHOD SAYS INCONCLUSIVE"
     )
-    assert "By restricted-likelihood, which holds its level, the rule says INCONCLUSIVE." in answer
+    assert "By restricted-likelihood, which keeps its error level, the rule says INCONCLUSIVE." in answer
     printed = " ".join(verdict_table(published).split())
     assert "CONFIRMED [AS PUBLISHED; A SOUND METHOD SAYS INCONCLUSIVE]" in printed
     assert "as-published" in printed

@@ -153,7 +153,7 @@ def test_an_arm_that_stores_or_was_asked_otherwise_is_not_called_the_full_cache(
         assert found == unlike
         (said,) = eviction_counts.eviction_warnings([row], found)
         assert ("the full cache under another name" in said) is not bool(unlike)
-        assert said.endswith("nothing is shown of its evicting") is bool(unlike)
+        assert said.endswith("nothing is shown about its eviction") is bool(unlike)
     swept = {"protocol": {"content": {"sweep": {"name": "won", "candidates": ["lru", "h2o"]}}}}
     assert arm_text.altered_arms({**state, **swept}) == {"h2o", "won"}
 
@@ -163,7 +163,7 @@ def test_a_press_that_holds_every_slot_may_mask_and_is_not_called_the_full_cache
     idle, _ = lane("ada", 10, 99, 30)
     row = by_arm([idle], arms={"ada": {"press": "kvpress:AdaKVPress"}})["ada"]
     (said,) = eviction_counts.eviction_warnings([row])
-    assert said.endswith("holds every slot, whether or not it masks some, so that nothing is shown at its budget")
+    assert said.endswith("it keeps every slot, although it may mask some, so that nothing is shown at its budget")
     assert "full cache" not in said
 
 
@@ -208,7 +208,7 @@ def judged(folder, crystal):
 
 
 def about(found):
-    return [said for said in found["does_not_prove"] if "evicted anything" in said]
+    return [said for said in found["does_not_prove"] if "evicted nothing" in said]
 
 
 def test_an_arm_that_never_evicted_proves_nothing_about_its_policy(tmp_path):
@@ -224,7 +224,7 @@ def test_answers_of_a_press_that_holds_every_slot_are_not_said_to_be_the_full_ca
     change = lambda lane: idle if lane[3] == "crystal" else {}  # noqa: E731
     found = judge.judge(study.write(tmp_path / "s", content, 12, change))
     assert about(found) == []
-    (said,) = [said for said in found["does_not_prove"] if "a press held every slot" in said]
+    (said,) = [said for said in found["does_not_prove"] if "a press kept every slot" in said]
     assert said.startswith("Anything about their registered budget in 2 of 2 contrasts")
 
 
@@ -235,8 +235,8 @@ def test_answers_of_an_arm_that_codes_every_slot_are_not_said_to_be_the_full_cac
     found = judge.judge(study.write(tmp_path / "s", study.content(), 12, change, policies=states))
     (said,) = about(found)
     assert "its answers are the full cache's" not in said
-    assert said.startswith("Anything about what is evicted in 2 of 2 contrasts")
-    assert "it stores its slots or was asked otherwise: crystal at 0.5" in said
+    assert said.startswith("Anything about eviction in 2 of 2 contrasts")
+    assert "but stores its slots in another form or had another prompt: crystal at 0.5" in said
 
 
 def test_one_lane_that_evicts_is_an_arm_that_evicts(tmp_path):

@@ -109,7 +109,7 @@ def test_with_every_problem_excluded_nothing_is_compared_and_it_says_so(tmp_path
         (LANE, {"prompt_tokens": 601}, 600, "'ok', but 601 prompt tokens are above the 600"),
         (LANE, study.FAILED | {"prompt_tokens": 601}, 600, "'failed', but 601 prompt tokens are above the 600"),
         (LANE, {"prompt_tokens": "512"}, 600, "prompt_tokens: '512' is not a whole number"),
-        (LANE, EXCLUDED, 600, r"problem=p002: is excluded in some lanes only"),
+        (LANE, EXCLUDED, 600, r"problem=p002: is excluded in only some lanes"),
         (LONG_LANE, {"state": "ok", "prompt_tokens": 512} | study.ordinary("", [*LANE[:5]], ""), 600, ""),
     ],
 )
@@ -120,13 +120,13 @@ def test_a_record_that_the_registered_exclusion_contradicts_is_refused(tmp_path,
         kept = {key: value for key, value in change.items() if key not in ("registration", "cell", "problem")}
         return others(one) | (kept if one == lane else {})
 
-    with pytest.raises(RecordError, match=says or "problem=p004: is excluded in some lanes only"):
+    with pytest.raises(RecordError, match=says or "problem=p004: is excluded in only some lanes"):
         judge(write(tmp_path, record, above=above))
 
 
 def test_an_unknown_predicate_is_refused(tmp_path):
     content = study.content() | {"exclude": {"grade": "wrong"}}
-    with pytest.raises(RecordError, match="exclude: grade: unknown; it is prompt_tokens_above"):
+    with pytest.raises(RecordError, match="exclude: grade: is unknown; write prompt_tokens_above"):
         judge(study.write(tmp_path / "small", content, 12, solved))
 
 

@@ -95,7 +95,7 @@ def test_the_margin_is_at_most_the_registered_share_of_the_full_caches_lead(tmp_
     assert found["verdict"] == verdict
     if share is None:
         why = found["contrasts"][0]["floor"]["uninformative"]
-        assert why == "the margin of 20 % is above 33.3 % of the 50 % that the full cache has over a guess"
+        assert why == "the margin of 20 % is above 33.3 % of the 50 % by which the full cache exceeds a guess"
 
 
 def test_one_contrast_below_a_guess_neither_wins_nor_loses(tmp_path):

@@ -85,7 +85,7 @@ def test_nothing_is_decided_before_the_last_look_where_nothing_differs():
 def test_going_on_after_a_decision_and_ending_without_one_are_deviations():
     gone_on = judge_study(recorded(whole(Outcome(gained=160)), 2))
     assert (gone_on["verdict"], gone_on["rule_says"]) == ("DEVIATED", "CONFIRMED")
-    assert gone_on["looks"]["deviation"] == "it went on to look 2 after the rule had decided at look 1"
+    assert gone_on["looks"]["deviation"] == "it continued to look 2, although the rule had decided at look 1"
     assert not any("CONFIRMED" in sentence for sentence in gone_on["proves"])
     ended = judge_study(recorded(whole(Outcome(gained=20, lost=20)), 2))
     assert (ended["verdict"], ended["rule_says"]) == ("DEVIATED", "INCONCLUSIVE")

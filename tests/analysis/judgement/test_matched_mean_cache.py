@@ -88,7 +88,7 @@ def test_more_memory_than_anything_that_was_measured_does_not_match(tmp_path):
     found = judged(tmp_path, {("crystal", "128"): 128.1}, rights, arms=("crystal", "snapkv"))
     row = row_at(found, "128")
     assert (found["verdict"], row["matched"], row["memory"]["swing"]) == ("INCONCLUSIVE", False, None)
-    assert sentences(found, "the subject held more, and its comparator was measured nowhere with as much")
+    assert sentences(found, "contrasts: the subject held more, and its comparator was")
     assert not sentences(found, "not matched within")
     same = judged(tmp_path / "same", {}, rights, arms=("crystal", "snapkv"))
     assert same["verdict"] == "CONFIRMED"
@@ -323,7 +323,7 @@ def test_the_full_cache_beside_another_comparator_is_no_arm_that_held_more_by_mi
     found = judged(tmp_path, {("crystal", "128"): 129.0}, rights, budgets=("128",), neighbours=["132"], **asked)
     assert [row["against"] for row in found["contrasts"]] == ["full", "snapkv"]
     about_full = sentences(found, "against full")
-    assert [sentence.partition(":")[0] for sentence in about_full] == ["Less memory in every sense"]
+    assert [sentence.partition(":")[0] for sentence in about_full] == ["Less memory by every measure"]
     assert sentences(found, "differed in mean slots by +0.78 % (tiny needle at 128 against snapkv)")
 
 

@@ -135,12 +135,12 @@ def test_a_method_that_counts_right_answers_judges_no_scores_and_no_clusters(tmp
     ("change", "says"),
     [
         ({"grade": "scored"}, "score: 'None' beside the grade 'scored'"),
-        ({"grade": "wrong", "score": "0.500000"}, "beside the grade 'wrong'"),
-        ({"grade": "scored", "score": "0.5"}, "is no number from 0 to 1"),
-        ({"grade": "scored", "score": "1.000001"}, "is no number from 0 to 1"),
-        ({"grade": "scored", "score": 1}, "is no number from 0 to 1"),
+        ({"grade": "wrong", "score": "0.500000"}, "does not fit the grade 'wrong'"),
+        ({"grade": "scored", "score": "0.5"}, "is not a number from 0 to 1"),
+        ({"grade": "scored", "score": "1.000001"}, "is not a number from 0 to 1"),
+        ({"grade": "scored", "score": 1}, "is not a number from 0 to 1"),
         (worth(0.5, grade_second="scored"), "score: 'None'"),
-        (worth(0.5, grade_second="scored", score_second="x"), "is no number"),
+        (worth(0.5, grade_second="scored", score_second="x"), "is not a number"),
     ],
 )
 def test_a_score_that_is_none_is_refused(tmp_path, change, says):

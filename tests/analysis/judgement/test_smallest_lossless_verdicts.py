@@ -66,8 +66,8 @@ def test_memory_is_saved_where_the_full_cache_holds_more_by_more_than_the_tolera
 @pytest.mark.parametrize(
     ("cache", "said"),
     [
-        ({"mean_bytes": 1500}, "mean bytes: 150 % of the full cache's"),
-        ({"mean_bytes": 500, "state_bytes": 900}, "own state: 140 % of the full cache's"),
+        ({"mean_bytes": 1500}, "mean bytes are 150 % of the full cache's"),
+        ({"mean_bytes": 500, "state_bytes": 900}, "own state are 140 % of the full cache's"),
         ({"mean_bytes": 500}, ""),
     ],
 )
@@ -80,5 +80,5 @@ def test_slots_that_are_saved_are_no_memory_where_bytes_are_not(tmp_path, cache,
 
     found = judge(study.write(tmp_path / "small", content, 120, record))
     assert verdict_line.rule_verdict(found) == "CONFIRMED"
-    told = [one for one in found["does_not_prove"] if one.startswith("Less memory in every sense")]
+    told = [one for one in found["does_not_prove"] if one.startswith("Less memory by every measure")]
     assert (len(told), said in "".join(told)) == (bool(said), True)

@@ -49,14 +49,14 @@ def a_number_for_a_title(folder):
     [
         (unjudged, "run: kv-prereg confirm"),
         (unclaimed, "claim.json: missing"),
-        (another_lock, "is not the lock of its lanes"),
+        (another_lock, "registration: is not the lock of these lanes"),
         (another_seal, "seal: cites another seal.json"),
-        (torn_ledger, "is no ledger"),
+        (torn_ledger, "is not a ledger; run: kv-prereg audit"),
         (no_ledger, "ledger.jsonl: missing"),
         (unknown_word, "no rule says 'PROVEN'"),
-        (unknown_method, "not of the documented format"),
-        (no_contrast, "not of the documented format"),
-        (a_number_for_a_title, "not of the documented format"),
+        (unknown_method, "not have the documented format"),
+        (no_contrast, "not have the documented format"),
+        (a_number_for_a_title, "not have the documented format"),
     ],
 )
 def test_what_cannot_be_reported_is_refused_in_one_line_and_nothing_is_written(tmp_path, capsys, damage, says):
