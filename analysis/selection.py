@@ -57,7 +57,7 @@ def choose(differences: Sequence[Sequence[Fraction]], tolerance: Fraction) -> Ch
     weight. Fractions make ties exact. Raises ValueError unless all candidates have the same cells, at least one.
     """
     if not differences or len({len(cell_differences) for cell_differences in differences}) != 1 or not differences[0]:
-        raise ValueError("differences: candidates have different cells; pass [candidate][cell]")
+        raise ValueError("differences: the candidates have different cells; pass the same cells as [candidate][cell]")
     means = tuple(sum(cell_differences, Fraction(0)) / len(cell_differences) for cell_differences in differences)
     largest = max(means)
     tied = [position for position, mean in enumerate(means) if largest - mean <= tolerance]
@@ -78,8 +78,8 @@ def select_from_study(folder: Path, study: Study) -> dict[str, Any]:
         what = first["grade"] if first["state"] == "ok" else first["state"]
         raise RecordError(
             f"{folder}: {len(study.missing)} of {len(study.lanes)} probed lanes have no grade, first "
-            f"{first['model']} {first['budget']} {first['arm']} {first['problem']} ({what}): "
-            "nothing is selected; register anew in another folder, its question naming this one as the parent"
+            f"{first['model']} {first['budget']} {first['arm']} {first['problem']} ({what}), so that "
+            "nothing is selected; register a new folder whose question names this study as its parent"
         )
     content = study.lock["protocol"]["content"]
     sweep = content["sweep"]
@@ -118,7 +118,7 @@ def _compare_cells(study: Study, sweep: Mapping[str, Any], seed: int) -> list[Se
         paired = seed_differences[is_included]
         clusters = problem_clusters(study.lock, task, list(candidate_table.index[is_included]))
         if not len(paired):
-            raise RecordError(f"probe: every problem of {task} on {model} is excluded; nothing is selected")
+            raise RecordError(f"probe: every problem of {task} on {model} is excluded, so that nothing is selected")
         low, high, difference = (-1.0, 1.0, Fraction(round(float(paired.sum()) * MILLION), paired.size * MILLION))
         if resampled_units.count_units(clusters, len(paired)) > 1:
             units, rng = resampled_units.resampling_units(paired, clusters), np.random.default_rng([seed, index])
@@ -143,7 +143,7 @@ def _format_cell(cell: SelectionCell) -> dict[str, Any]:
 
 
 def main(argv: list[str] | None = None) -> int:
-    folder = {"folder": "a registration with a sweep, e.g. registrations/alpha-chain"}
+    folder = {"folder": "folder of a registration with a sweep, e.g. registrations/alpha-chain"}
     return run_command("selection", __doc__, folder, select, argv, show=dumps)
 
 

@@ -37,7 +37,7 @@ def pool(folder: Path, plot: str | None = None) -> PooledStudies:
 def format_lines(studies: Mapping[str, Any]) -> Iterator[str]:
     """Format `PooledStudies` as plain values."""
     names = ", ".join(studies["studies"])
-    yield f"Exploratory summary of {names}. No rule decides on it; intervals are of one contrast, uncorrected."
+    yield f"Exploratory summary of {names}. No rule uses it; each interval is for one contrast, uncorrected."
     for contrast in studies["contrasts"]:
         yield ""
         yield f"{'  '.join(cell_of(contrast))}  {contrast['subject']} against {contrast['against']}"
@@ -65,8 +65,8 @@ def _format_mean(*values: str | None) -> tuple[str, str]:
 
 
 def main(argv: list[str] | None = None) -> int:
-    folder = {"folder": "a confirmed registration with replications, e.g. registrations/alpha-chain"}
-    options = {"plot": "draw one forest of all to this file, .svg or .png"}
+    folder = {"folder": "folder of a confirmed registration with replications, e.g. registrations/alpha-chain"}
+    options = {"plot": "draw one forest plot of all to this file, .svg or .png"}
     return run_command("pool", __doc__, folder, pool, argv, options=options, text=format_lines)
 
 

@@ -41,22 +41,22 @@ from protocol.formats.instruments import INSTRUMENTS
 # The sections of a page: name, title in the list of sections, title above the section.
 OPEN_SECTIONS = (
     ("contrasts", "Contrasts", "The registered contrasts"),
-    ("curve", "Accuracy against memory", "Accuracy against the memory that was held"),
+    ("curve", "Accuracy against memory", "Accuracy against measured memory"),
     ("tested", "How it was tested", "How it was tested, and what it proves"),
 )
 FOLDED_SECTIONS = (
     ("table", "Table", "The registered contrasts as a table"),
     ("cells", "All arms", "Accuracy, memory and cost"),
     *((each.name, each.section_link, each.section_title) for each in INSTRUMENTS if each.section),
-    ("sensitivity", "Sensitivity", "Sensitivity: other ways to look"),
-    ("deviations", "Deviations", "Deviations, and everything that was done"),
+    ("sensitivity", "Sensitivity", "Sensitivity: other analyses"),
+    ("deviations", "Deviations", "Deviations, and the complete ledger"),
     ("provenance", "Provenance", "Provenance"),
     ("protocol", "Protocol", "The protocol as registered"),
 )
 CURVE_DRAWING = "budget_curve"
 REPLACED_DRAWING = "forest"  # the page has rows in its place
 MAX_BYTES = 1_000_000  # bytes of a page that can be mailed; drawings beyond it are left out
-LEFT_OUT = "Left out of this page, for its size"
+LEFT_OUT = "Left out of this page because of its size"
 MAX_ANSWERS = 200  # approximate number of gained and lost answers over all contrasts
 
 
@@ -85,7 +85,7 @@ def index(folder: Path) -> Path:
     """Write FOLDER/index.html, an index of the registrations in FOLDER. Raises RecordError without any."""
     entries = report_index.read_entries(folder) if folder.is_dir() else []
     if not entries:
-        raise RecordError(f"{folder}: holds no registration; name one, or the folder that holds them")
+        raise RecordError(f"{folder}: contains no registration; name one, or the folder that contains them")
     return rendering.write_atomically(
         folder / "index.html", report_index.render_index(entries, report_index.read_comparisons(folder))
     )
@@ -186,7 +186,7 @@ def _write_report(folder: Path) -> tuple[Path, ...]:
 
 
 def main(argv: list[str] | None = None) -> int:
-    folder = {"folder": "a judged registration, or the folder of all of them"}
+    folder = {"folder": "a judged registration, or the folder that contains all of them"}
     return run_command("report", __doc__, folder, _write_report, argv)
 
 

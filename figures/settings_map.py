@@ -31,10 +31,10 @@ def draw(folder: Path, rows: str | None = None, columns: str | None = None) -> t
 
 
 def main(argv: list[str] | None = None) -> int:
-    folder = {"folder": "a probed or confirmed registration, e.g. registrations/lrfu-grid"}
+    folder = {"folder": "folder of a probed or confirmed registration, e.g. registrations/lrfu-grid"}
     options = {
-        "rows": "path of the setting whose values stand one below another, e.g. scoring.p",
-        "columns": "path of the other",
+        "rows": "path of the setting whose values form the rows, e.g. scoring.p",
+        "columns": "path of the setting whose values form the columns",
     }
     return run_command("settings-map", __doc__, folder, draw, argv, options=options)
 

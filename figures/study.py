@@ -100,7 +100,7 @@ def draw_supported(folder: Path) -> tuple[Path, ...]:
 
 
 def main(argv: list[str] | None = None) -> int:
-    folder = {"folder": "a confirmed registration, e.g. registrations/quickstart"}
+    folder = {"folder": "folder of a confirmed registration, e.g. registrations/quickstart"}
     return run_command("draw", __doc__, folder, draw_supported, argv)
 
 

@@ -62,7 +62,9 @@ def summarize(judged: Mapping[str, Any], witness: str = formatting.WITNESS) -> S
         rows = [(*row[:-1], _slot_ratio(entry), row[-1]) for row, entry in zip(rows, judged["contrasts"], strict=True)]
     notes = formatting.score_notes(judged["contrasts"])
     if any(charges):
-        notes.append("charge: points that a difference of memory may have bought; p asks for a difference beyond them.")
+        notes.append(
+            "charge: points that a difference in memory may have bought; p tests for a difference beyond them."
+        )
         heads.insert(-1, "charge")
         rows = [(*row[:-1], charge, row[-1]) for row, charge in zip(rows, charges, strict=True)]
     lines = [
@@ -166,7 +168,7 @@ def _wrap_lines(lines: Sequence[str]) -> list[str]:
 
 
 def main(argv: list[str] | None = None) -> int:
-    folder = {"folder": "a confirmed registration, e.g. registrations/quickstart"}
+    folder = {"folder": "folder of a confirmed registration, e.g. registrations/quickstart"}
     return run_command(
         "table",
         __doc__,

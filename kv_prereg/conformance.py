@@ -88,10 +88,14 @@ class CacheLaws:
         full, cache = feed(network, context), self.compress(network, context, 0)
         tokens = context.shape[1]
         for place, slots in enumerate(self.slots(cache)):
-            assert len(slots.keys) == tokens, f"head {place}: {len(slots.keys)} slots of {tokens} at ratio 0"
+            assert len(slots.keys) == tokens, (
+                f"head {place}: {len(slots.keys)} slots of {tokens} at ratio 0; a press must keep all there"
+            )
         assert self.kept(full, cache) == [[*range(tokens)]] * len(self.slots(full)), "slots are in another order"
         answers = [continue_greedily(network, context, state) for state in (full, cache)]
-        assert answers[0] == answers[1], f"the full cache says {answers[0]}, at ratio 0 it is {answers[1]}"
+        assert answers[0] == answers[1], (
+            f"the full cache answers {answers[0]}, but at ratio 0 the answer is {answers[1]}"
+        )
 
     def test_kept_slots_are_slots_of_the_full_cache_and_as_many_as_the_ratio_leaves(self) -> None:
         network, context = self.network(), self.context()
@@ -99,19 +103,23 @@ class CacheLaws:
         for ratio in self.ratios:
             cache, expected = self.compress(network, context, ratio), self.budget(context.shape[1], ratio)
             for place, kept in enumerate(self.kept(full, cache)):
-                assert len(kept) == expected, f"head {place}, ratio {ratio}: {len(kept)} slots, and not {expected}"
+                assert len(kept) == expected, (
+                    f"head {place}, ratio {ratio}: kept {len(kept)} slots instead of {expected}"
+                )
                 assert len({*kept}) == len(kept), f"head {place}, ratio {ratio}: one slot is kept twice"
             alone = hold(self.slots(cache), len(full.layers))
             said, of_these = (say(network, context[:, -1:], context.shape[1], state) for state in (cache, alone))
             same = torch.allclose(said, of_these, rtol=0.01, atol=0.01)
-            assert same, f"ratio {ratio}: what follows is not what follows from the kept slots alone"
+            assert same, f"ratio {ratio}: the output does not follow from the kept slots alone"
 
     def test_memory_falls_with_the_slots(self) -> None:
         network, context = self.network(), self.context()
         full, tokens = self.allocated_bytes(feed(network, context)), context.shape[1]
         for ratio in self.ratios:
             held, most = self.allocated_bytes(self.compress(network, context, ratio)), self.budget(tokens, ratio)
-            assert held * tokens <= full * most, f"ratio {ratio}: {held} bytes of {full}, for {most} of {tokens} slots"
+            assert held * tokens <= full * most, (
+                f"ratio {ratio}: uses {held} bytes of {full}, for {most} of {tokens} slots"
+            )
 
     def test_kept_slots_are_those_of_the_reference(self) -> None:
         network, context = self.network(), self.context()
@@ -120,7 +128,7 @@ class CacheLaws:
             expected = kept_by_policy(network, self.reference, context, self.budget(context.shape[1], ratio))
             for place, pair in enumerate(zip(kept, expected, strict=True)):
                 ours, theirs = ({*slots} for slots in pair)
-                other = f"it alone keeps {sorted(ours - theirs)}, the reference {sorted(theirs - ours)}"
+                other = f"only it keeps {sorted(ours - theirs)}, only the reference keeps {sorted(theirs - ours)}"
                 assert ours == theirs, f"head {place}, ratio {ratio}: {other}"
 
     def test_the_network_is_left_as_it_was(self) -> None:
@@ -130,22 +138,24 @@ class CacheLaws:
         for _ in range(2):
             self.compress(network, context, self.ratios[-1])
         after = count_hooks(network)
-        assert after == hooks, f"{after - hooks} hooks stay"
+        assert after == hooks, f"{after - hooks} hooks remain after the press"
         for place, pair in enumerate(zip(self.slots(before), self.slots(feed(network, context)), strict=True)):
             same = all(torch.equal(*parts) for parts in zip(*pair, strict=True))
-            assert same, f"head {place}: the full cache is another one afterwards"
-        assert torch.equal(said, say(network, context, 0, None)), "the network says something else afterwards"
+            assert same, f"head {place}: the full cache changed after the press"
+        assert torch.equal(said, say(network, context, 0, None)), "the answer of the full cache changed after the press"
 
     def test_the_same_context_is_compressed_alike(self) -> None:
         network, context = self.network(), self.context()
         first, again = (self.slots(self.compress(network, context, self.ratios[0])) for _ in range(2))
         for place, (one, other) in enumerate(zip(first, again, strict=True)):
-            assert torch.equal(one.keys, other.keys), f"head {place}: other slots the second time; seed its draws"
+            assert torch.equal(one.keys, other.keys), (
+                f"head {place}: keeps other slots the second time; seed its random draws"
+            )
 
     def kept(self, full: Any, cache: Any) -> list[list[int]]:
         """Return by head the slots of the full cache that it kept: each has to be one of these, key and value."""
         whole, held = self.slots(full), self.slots(cache)
-        assert len(held) == len(whole), f"{len(held)} heads, and not {len(whole)}"
+        assert len(held) == len(whole), f"{len(held)} heads instead of {len(whole)}"
         return [
             locate(*pair, self.tolerance, f"head {place}") for place, pair in enumerate(zip(whole, held, strict=True))
         ]
@@ -156,7 +166,7 @@ def locate(whole: HeadSlots, slots: HeadSlots, tolerance: float, where: str) -> 
     distance = torch.cdist(slots.keys.float(), whole.keys.float(), p=torch.inf)
     nearest = distance.argmin(-1)
     apart = torch.maximum(distance.amin(-1), (slots.values - whole.values[nearest]).float().abs().amax(-1))
-    assert bool((apart <= tolerance).all()), f"{where}: slot {int(apart.argmax())} is none of the full cache"
+    assert bool((apart <= tolerance).all()), f"{where}: slot {int(apart.argmax())} is not a slot of the full cache"
     return [int(slot) for slot in nearest]
 
 

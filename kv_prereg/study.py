@@ -64,7 +64,7 @@ class Study:
         """Return how far the study is, and the next step."""
         found: list[dict[str, Any]] = self._run("status")["registrations"]
         if len(found) > 1:
-            raise Refused(f"{self.folder}: holds {len(found)} registrations; name the folder of one", 2)
+            raise Refused(f"{self.folder}: contains {len(found)} registrations; name the folder of one", 2)
         return found[0]
 
     def report(self) -> Path:

@@ -44,8 +44,8 @@ SIGNAL_LABELS = {
 
 def main(argv: list[str] | None = None) -> int:
     parser = make_parser("kv-prereg policies", __doc__)
-    parser.add_argument("name", nargs="?", help="a policy, of which all is said")
-    parser.add_argument("--family", metavar="NAME", help=f"one of {', '.join(FAMILIES)}")
+    parser.add_argument("name", nargs="?", help="name of a policy, to describe it in full")
+    parser.add_argument("--family", metavar="NAME", help=f"a family of policies: {', '.join(FAMILIES)}")
     args = parser.parse_args(argv)
     if args.name is not None and args.family is not None:
         parser.error("name a policy or a family, not both")
@@ -55,7 +55,7 @@ def main(argv: list[str] | None = None) -> int:
         elif args.family is None or args.family in FAMILIES:
             lines = _format_list(args.family)
         else:
-            raise UnknownPolicy(f"no family named {args.family!r}; {suggest(args.family, FAMILIES)}")
+            raise UnknownPolicy(f"family {args.family!r} does not exist; {suggest(args.family, FAMILIES)}")
     except ValueError as error:
         print_escaped(f"{type(error).__name__}: {' '.join(str(error).split())}", sys.stderr)
         return 2
@@ -73,7 +73,7 @@ def _format_list(only: str | None) -> list[str]:
             for name in members:
                 lines += [f"  {name:<28}{POLICY_FACTS[name].line}", *_indent(_format_facts(name))]
     if others := [name for name in catalogue if name not in POLICY_FACTS and only is None]:
-        lines += ["", "of other distributions: not described here"]
+        lines += ["", "policies of other distributions, which are not described here:"]
         for name in others:
             lines += [f"  {name}", *_indent(_format_facts(name))]
     return lines[1:]
@@ -87,7 +87,11 @@ def _indent(text: str) -> list[str]:
 def _format_policy(name: str) -> list[str]:
     policy = get(name)
     described = POLICY_FACTS.get(name)
-    about = f"{described.family}: {described.line}" if described else "of another distribution: not described here"
+    about = (
+        f"{described.family}: {described.line}"
+        if described
+        else "from another distribution, which is not described here"
+    )
     settings = structure(policy)
     width = max(map(len, settings))
     return [
@@ -96,7 +100,7 @@ def _format_policy(name: str) -> list[str]:
         "",
         *(f"    {line}".rstrip() for line in _find_docstring(name, policy).splitlines()),
         "",
-        "Settings by their paths; a name with () is a part, which is not set:",
+        "Settings by their paths; a name with () is a part and cannot be set:",
         *(f"    {path:<{width}}  {text}" for path, text in settings.items()),
         *([f"The state is set by its name: {', '.join(STATES)}"] if type(policy.state) is Verbatim else []),
     ]
@@ -125,7 +129,7 @@ def _format_needs(signals: Iterable[Signal]) -> str:
 def _format_cadence(policy: Policy) -> str:
     if not policy.evicts:
         return "never evicts"
-    return "no events while decoding" if policy.prefill_only_signals else "events while decoding"
+    return "no eviction steps while decoding" if policy.prefill_only_signals else "evicts while decoding"
 
 
 def _format_protection(policy: Policy) -> str:
@@ -145,7 +149,7 @@ def _find_docstring(name: str, policy: Policy) -> str:
     parts, module = name.replace("-", "_").split("_"), type(policy.scoring).__module__.rpartition(".")[2]
     for parent in (*("_".join(parts[:count]) for count in range(len(parts), 0, -1)), module):
         if parent in factories:
-            return f"Of {parent}, from which it starts:\n\n{inspect.getdoc(factories[parent])}"
+            return f"Description of {parent}, from which it starts:\n\n{inspect.getdoc(factories[parent])}"
     return inspect.getdoc(type(policy.scoring)) or ""
 
 

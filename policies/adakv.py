@@ -11,9 +11,9 @@ from protocol.formats.policy_facts import PolicyFacts
 FACTS = {
     "ada-snapkv": PolicyFacts(
         "attention",
-        "as snapkv, heads of a layer competing for its slots",
+        "as snapkv, but heads of a layer compete for its slots",
         "arXiv:2407.11550",
-        "Heads whose attention is spread need more slots.",
+        "Heads whose attention is spread out need more slots.",
         parent="snapkv",
         component="routing",
         aliases=("adakv", "ada-kv"),

@@ -25,7 +25,7 @@ FACTS = {
         "attention",
         "recent attention, sharpened to the budget, times the size of values",
         "arXiv:2506.03762",
-        "Sums of attention favour early tokens; sharpened recent attention times values does not.",
+        "Summed attention favours early tokens; sharpened recent attention times value norms does not.",
         parent="snapkv",
         component="scoring",
     )
@@ -113,7 +113,10 @@ class Holistic:
 
     def score(self, view: View) -> Scores:
         if view.budget is None:
-            raise ValueError("view.budget must say how many slots the event may leave: AhaKV scores by it")
+            raise ValueError(
+                "view.budget must be set to the slots that the eviction step may leave, because AhaKV uses it "
+                "in its scores"
+            )
         scores = []
         logits = read_signal(view, RecentLogits(self.window))
         priors = read_signal(view, ValuePrior(self.kernel))

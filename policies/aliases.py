@@ -9,9 +9,13 @@ from types import MappingProxyType
 from protocol.formats.policy_facts import read_policy_facts
 
 READ_SELECTION = (
-    "it chooses what a step reads and evicts nothing, so it is no policy here; kv-prereg policies lists all"
+    "it selects what a decode step reads and evicts nothing, so that it is not a policy here; "
+    "kv-prereg policies lists the policies"
 )
-ORACLE = "it keeps what the labels of kv-prereg anatomy say was needed, which no policy can know"
+ORACLE = (
+    "it keeps the slots that the labels of kv-prereg anatomy mark as needed, which no policy can know; "
+    "choose another policy"
+)
 ALIASES: Mapping[str, str] = MappingProxyType(
     {
         **{alias: name for name, facts in read_policy_facts().items() for alias in facts.aliases},

@@ -21,16 +21,16 @@ from protocol.formats.policy_facts import PolicyFacts
 FACTS = {
     "thinkv-annealed": PolicyFacts(
         "thoughts",
-        "as thinkv, segments that shrink at each transition",
+        "as thinkv, but segments shrink at each transition",
         "arXiv:2510.01290",
-        "Segments that later thoughts have left behind can shrink to a few medoids.",
+        "Segments that later thoughts no longer use can shrink to a few medoids.",
         parent="thinkv",
         component="scoring",
     )
 }
 
 ROUNDS = 10
-"""Maximum number of iterations of Lloyd's algorithm; ours."""
+"Maximum number of iterations of Lloyd's algorithm; not specified by the paper."
 ROUNDING = 1e-9
 """Squared distances are equal if they differ by at most this fraction of the largest squared key norm."""
 

@@ -30,7 +30,10 @@ class Blockwise(Cadence):
         if self.block < 1:
             raise ValueError(f"block must be 1 token or more, not {self.block}")
         if not self.at_prefill:
-            raise ValueError("block needs at_prefill: a policy that never evicts has no events")
+            raise ValueError(
+                "block needs at_prefill, because a policy that never evicts has no eviction steps; set "
+                "at_prefill to true"
+            )
 
     def initial_tokens(self, context: int, budget: int) -> int:
         """Return the context tokens fed before the first eviction step: complete blocks, or all of them."""

@@ -58,7 +58,10 @@ class Cadence:
         if self.interval is not None and self.interval < 1:
             raise ValueError(f"interval must be 1 or more, not {self.interval}")
         if self.interval is not None and not self.at_prefill:
-            raise ValueError("interval needs at_prefill: a policy that never evicts has no events")
+            raise ValueError(
+                "interval needs at_prefill, because a policy that never evicts has no eviction steps; set "
+                "at_prefill to true"
+            )
 
     @classmethod
     def never(cls) -> Cadence:

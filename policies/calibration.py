@@ -19,7 +19,7 @@ class Statistics(NamedTuple):
     query_magnitude: Tensor
     """[layer, q_head, d/2] float32, the mean of the absolute values."""
     value_direction: Tensor
-    """[d] float32 of unit length: where the values point on average (`selection.signature`)."""
+    "[d] float32 of unit length: the mean direction of the values (`selection.signature`)."
     frequencies: Tensor
     """[d/2] float64, the angle by which RoPE turns each pair from one position to the next."""
     scaling: float

@@ -18,9 +18,9 @@ from protocol.formats.policy_facts import PolicyFacts
 FACTS = {
     "caote": PolicyFacts(
         "attention",
-        "what the output of the last query would miss most",
+        "slots whose removal would change the output of the last query most",
         "arXiv:2504.14051",
-        "What changes the output of attention most when it is taken away is to be kept.",
+        "The slots to keep are those whose removal changes the attention output most.",
     )
 }
 

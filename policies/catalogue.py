@@ -122,7 +122,7 @@ def get(name: str, settings: Mapping[str, Any] | None = None, /, **overrides: An
     """
     unknown = sorted(overrides.keys() - set(COMPONENTS))
     if unknown:
-        raise ValueError(f"{unknown[0]} is no component of a policy: override one of {', '.join(COMPONENTS)}")
+        raise ValueError(f"{unknown[0]} is not a component of a policy; override one of {', '.join(COMPONENTS)}")
     policy = replace(find_policy(name), **overrides)
     if not settings:
         return policy
@@ -148,17 +148,17 @@ def find_policy(name: str) -> Policy:
         return CATALOGUE[name]
     if name not in PLUGINS.points():
         fix = suggest(name, names(), "kv-prereg policies", ALIASES)
-        raise UnknownPolicy(f"no policy named {name!r}; {fix}")
+        raise UnknownPolicy(f"no policy is named {name!r}; {fix}")
     policy = PLUGINS.load(name)
     if type(policy) is not Policy:
         raise ValueError(
-            f"entry point {name} of {PLUGINS.group} must be a Policy, not {type(policy).__name__}; a rule of its own "
-            "is one of its parts, such as the scoring"
+            f"entry point {name} of {PLUGINS.group} must be a Policy, not {type(policy).__name__}; pass a "
+            "custom rule as one of its parts, such as the scoring"
         )
     for path, value in mutable_settings(policy):
         raise ValueError(
-            f"entry point {name} of {PLUGINS.group}: {path} is {type(value).__name__}, whose settings can change "
-            "after they were locked; make it a frozen dataclass, of numbers, texts and tuples"
+            f"entry point {name} of {PLUGINS.group}: {path} is {type(value).__name__}, whose settings "
+            "could change after they are locked; make it a frozen dataclass of numbers, texts and tuples"
         )
     return policy
 

@@ -89,7 +89,7 @@ class View(NamedTuple):
     memory: ScoringMemory | None = None
     """The memory of the scoring after the last eviction step; None at the first."""
     prompt: int = 0
-    """How many of the tokens belong to the prompt; the others to the answer. 0 for a batch, as seed."""
+    ("How many of the tokens belong to the prompt; the others belong to the answer. 0 for a batch, as is seed.")
     routing_state: Any = None
     """The state of the routing after the last eviction step; None at the first."""
     budget: int | None = None
@@ -159,7 +159,7 @@ class Segments(NamedTuple):
     budgets: Tensor
     """[closed segment] int64, the slots that it may keep in addition to the protected ones."""
     least: int
-    """Slots that a closed segment keeps in addition to the protected ones as long as others have more."""
+    ("Slots that a closed segment keeps in addition to the protected ones while other segments have more.")
 
 
 class Scores(NamedTuple):

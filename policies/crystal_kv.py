@@ -19,15 +19,15 @@ from protocol.formats.policy_facts import PolicyFacts
 FACTS = {
     "crystal-kv-lite": PolicyFacts(
         "crystal-kv",
-        "what was attended to often and lately. Crystal-KV, not CrystalCache",
+        "slots that received attention often and recently. Crystal-KV, not CrystalCache",
         "arXiv:2601.16986",
-        "What attention has come back to often and lately is part of the answer's skeleton.",
+        "Slots to which attention returned often and recently form the skeleton of the answer.",
     ),
     "crystal-kv": PolicyFacts(
         "crystal-kv",
-        "as crystal-kv-lite, with budgets that move. Crystal-KV, not CrystalCache",
+        "as crystal-kv-lite, but budgets move between heads. Crystal-KV, not CrystalCache",
         "arXiv:2601.16986",
-        "Heads that are hit more want more slots, from event to event.",
+        "Heads with more hits need more slots at each eviction step.",
         parent="crystal-kv-lite",
         component="routing",
     ),
@@ -96,7 +96,7 @@ def adaptive_budget(crf: Tensor, budget: Tensor, total: int) -> Tensor:
     """
     crf, budget = crf.double(), budget.double()
     if ((budget <= 0) & (crf > 0)).any():
-        raise ValueError("budget must be above 0 for a head whose crf is: give every head a slot")
+        raise ValueError("budget must be above 0 for every head whose crf is above 0; give every head a slot")
     if not crf.any():
         return budget
     layer_shares = utilisation_shares(crf.sum(-1), budget.sum(-1))
@@ -117,7 +117,7 @@ def round_budgets(budget: Tensor, total: int, least: Tensor) -> Tensor:
     ties go to the lower layer and head. least: integers, whose sum is at most the total.
     """
     if not budget.any():
-        raise ValueError("budget must be above 0 for some head: in proportion to nothing there is no split")
+        raise ValueError("budget must be above 0 for some head, because nothing can be split in proportion to zeros")
     is_fixed = torch.zeros_like(least, dtype=torch.bool)
     while True:
         left = total - int(least[is_fixed].sum())

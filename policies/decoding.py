@@ -55,13 +55,16 @@ class StateLines:
 
     def __post_init__(self) -> None:
         if not (self.asked or self.pinned):
-            raise ValueError("asked, pinned: neither asks nor pins; set one of them, or take the parent")
+            raise ValueError("asked, pinned: both are off; set one of them, or use the parent policy")
         if not self.line or self.line != self.line.strip() or "\n" in self.line:
-            raise ValueError(f"line: {self.line!r} given; write what a line begins with, without spaces around it")
+            raise ValueError(
+                f"line: {self.line!r} is not a line start; write the text with which a line begins, without "
+                "spaces around it"
+            )
         if not self.end:
-            raise ValueError("end: is empty; write what a line ends with")
+            raise ValueError("end: is empty; write the text with which a line ends")
         if self.asked and "{line}" not in self.wording:
-            raise ValueError('wording: does not name the line; write "{line}" where it stands')
+            raise ValueError('wording: does not contain the line; write "{line}" where it belongs')
         if not 0 <= self.share <= 1:
             raise ValueError(f"share must be between 0 and 1, not {self.share}")
         if self.recent < 0:

@@ -21,15 +21,15 @@ from protocol.formats.policy_facts import PolicyFacts
 FACTS = {
     "defensivekv": PolicyFacts(
         "attention",
-        "what any recent query attends to, by what values add to the output",
+        "what any recent query attends to, weighted by what its value adds to the output",
         "arXiv:2510.13334",
-        "The worst that dropping a slot can do counts, and not what it does on average.",
+        "The worst-case damage of dropping a slot matters, not the average damage.",
     ),
     "layer-defensivekv": PolicyFacts(
         "attention",
-        "as defensivekv, heads of all layers competing for the slots",
+        "as defensivekv, but heads of all layers compete for the slots",
         "arXiv:2510.13334",
-        "Layers that risk more want more slots, told over all layers at once.",
+        "Layers with more risk need more slots, when compared across all layers.",
         parent="defensivekv",
         component="routing",
     ),
@@ -162,7 +162,9 @@ class Defensive:
 
     def score(self, view: View) -> Scores:
         if view.budget is None:
-            raise ValueError("view.budget must say how many slots the event may leave: DefensiveKV asks it")
+            raise ValueError(
+                "view.budget must be set to the slots that the eviction step may leave, because DefensiveKV uses it"
+            )
         peaks = read_signal(view, WindowPeaks(self.window, self.kernel))
         peak, mean = (torch.stack(parts) for parts in zip(*peaks, strict=True))
         norms = torch.stack(read_signal(view, OutputNorms())).to(peak.dtype)

@@ -9,15 +9,15 @@ from types import MappingProxyType
 
 FAMILIES: Mapping[str, str] = MappingProxyType(
     {
-        "controls": "what the others are measured against",
-        "positions": "where a token stands",
-        "attention": "what queries attend to",
-        "stored": "what keys and values look like",
+        "controls": "references for the comparison with other policies",
+        "positions": "position of a token",
+        "attention": "attention of queries",
+        "stored": "content of keys and values",
         "crystalcache": "CrystalCache: trunks of text, its ablations and extensions",
         "triattention": "TriAttention's modes, and gates that start from them",
-        "crystal-kv": "Crystal-KV: what attention comes back to",
+        "crystal-kv": "Crystal-KV: slots to which attention returns",
         "thoughts": "segments of an answer, by the kind of thought",
-        "epikv": "EpiKV: how much a token changed the model's state, and what it compares with",
+        "epikv": "EpiKV: how much a token changed the model's state, and the methods that its paper compares",
     }
 )
 """Families of policies by name, in the order of the listing."""

@@ -23,15 +23,15 @@ from protocol.formats.policy_facts import PolicyFacts
 FACTS = {
     "epicache": PolicyFacts(
         "attention",
-        "what the question's episode looks at; a cache for each of four",
+        "what the question's episode attends to, with one cache for each of four episodes",
         "arXiv:2509.17396",
-        "A long conversation is of episodes, each with a cache of its own.",
+        "A long conversation consists of episodes, and each needs a cache of its own.",
     ),
     "epicache-shared-budget": PolicyFacts(
         "attention",
-        "as epicache, the four caches sharing the budget",
+        "as epicache, but the four caches share one budget",
         "arXiv:2509.17396",
-        "Episodes are worth it even where all their caches share one budget.",
+        "Splitting into episodes pays off even if all their caches share one budget.",
     ),
 }
 

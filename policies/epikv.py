@@ -34,27 +34,27 @@ FACTS = {
         "epikv",
         "tokens that changed one layer much and another little, detrended",
         "Kolawole and Smith, arXiv:2606.26472",
-        "Tokens at which one layer turns much and another little are epiphanies, and needed.",
+        "Tokens that turn one layer much and another little are epiphanies, and are needed.",
     ),
     "hs-variance": PolicyFacts(
         "epikv",
-        "as epikv, changes averaged and not detrended",
+        "as epikv, but changes are averaged and not detrended",
         "Kolawole and Smith, arXiv:2606.26472",
-        "Detrending adds nothing to how much layers turn.",
+        "Detrending adds nothing to the size of the turns.",
         parent="epikv",
         component="scoring",
     ),
     "band-adaptive": PolicyFacts(
         "epikv",
-        "as epikv, two bands of layers in place of two layers",
+        "as epikv, but two bands of layers in place of two layers",
         "Kolawole and Smith, arXiv:2606.26472",
-        "Bands of layers tell epiphanies better than two layers.",
+        "Bands of layers identify epiphanies better than two layers.",
         parent="epikv",
         component="scoring",
     ),
     "attn-x-hs": PolicyFacts(
         "epikv",
-        "as epikv, attention received and the change of one layer",
+        "as epikv, but scores by received attention and the change of one layer",
         "Kolawole and Smith, arXiv:2606.26472",
         "Attention received adds to how much a layer turns.",
         parent="epikv",
@@ -63,7 +63,7 @@ FACTS = {
 }
 
 EPSILON = 1e-6
-"""The epsilon of Eq. 3, whose value the paper does not give; ours."""
+"The epsilon of Eq. 3, which the paper does not specify."
 
 
 def changes(hidden: Tensor) -> Tensor:
@@ -172,8 +172,9 @@ class BandDifference:
         if shared := sorted(set(self.high.layers_in(layers)) & set(self.low.layers_in(layers))):
             raise ValueError(
                 f"scoring.band_a {self.band_a} and scoring.band_b {self.band_b}, counted in "
-                f"{'the model itself' if self.depth is None else f'{self.depth} layers'}, both fall on layer "
-                f"{shared[0]} of a model of {layers} layers: set scoring.depth and bands that stay apart in it"
+                f"{'the model itself' if self.depth is None else f'{self.depth} layers'}, both fall on "
+                f"layer {shared[0]} of a model of {layers} layers; set scoring.depth, and bands that "
+                "differ in it"
             )
 
     def token_scores(self, changes: Tensor) -> Tensor:

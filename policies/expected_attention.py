@@ -20,9 +20,9 @@ from protocol.formats.policy_facts import PolicyFacts
 FACTS = {
     "expected-attention": PolicyFacts(
         "attention",
-        "what queries to come are expected to attend to",
+        "what future queries are expected to attend to",
         "arXiv:2510.00636",
-        "The distribution of queries so far says what later ones will attend to.",
+        "The distribution of past queries predicts what later ones will attend to.",
         aliases=("expected",),
     )
 }
@@ -158,8 +158,8 @@ class ExpectedAttention:
     def score(self, view: View) -> Scores:
         if view.rotation is None:
             raise ValueError(
-                "view.rotation must say how the model turns queries: Expected Attention needs a rotary "
-                "embedding that turns every pair of a head by one rule; choose another policy"
+                "view.rotation must say how the model rotates queries: Expected Attention needs a rotary "
+                "embedding that rotates every pair of a head by one rule; choose another policy"
             )
         filled = view.filled.expand(view.layers, view.kv_heads, -1)
         outside = ~filled | (slot_index(filled) < self.sinks)

@@ -18,7 +18,7 @@ FACTS = {
         "controls",
         "every slot: the full cache, which never evicts",
         "ours",
-        "Nothing is evicted: what the task costs without any saving.",
+        "Without eviction, the accuracy is what the model can reach on the task.",
         aliases=("none", "baseline", "no-eviction", "full-cache", "fullkv", "dense"),
     )
 }

@@ -17,9 +17,9 @@ from protocol.formats.policy_facts import PolicyFacts
 FACTS = {
     "h2o": PolicyFacts(
         "attention",
-        "recent slots, and those with the largest attention of all queries",
+        "recent slots, and those with the largest summed attention over all queries",
         "arXiv:2306.14048",
-        "A few tokens receive most of all attention, and go on receiving it.",
+        "A few tokens receive most of all attention, and continue to receive it.",
         aliases=("h20", "heavy-hitter", "heavy-hitter-oracle"),
     )
 }

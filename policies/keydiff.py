@@ -19,9 +19,9 @@ from protocol.formats.policy_facts import PolicyFacts
 FACTS = {
     "keydiff": PolicyFacts(
         "stored",
-        "keys that are least like the mean key",
+        "keys that are least similar to the mean key",
         "arXiv:2504.15364",
-        "Keys unlike the mean key are attended to.",
+        "Keys that differ from the mean key are attended to.",
         parent="knorm",
         component="scoring",
     )

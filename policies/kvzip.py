@@ -17,9 +17,9 @@ from protocol.formats.policy_facts import PolicyFacts
 FACTS = {
     "kvzip": PolicyFacts(
         "attention",
-        "what a repetition of the text looks at, heads and layers competing",
+        "what a repetition of the text attends to, with heads and layers competing",
         "arXiv:2505.23416",
-        "What is needed to repeat the context is all that any question can need.",
+        "The slots needed to repeat the context include all that any question can need.",
     )
 }
 

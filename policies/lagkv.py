@@ -18,9 +18,9 @@ from protocol.formats.policy_facts import PolicyFacts
 FACTS = {
     "lagkv": PolicyFacts(
         "stored",
-        "keys and values that stand out from the chunk after theirs",
+        "keys and values that differ most from the following chunk",
         "arXiv:2504.04704",
-        "Keys and values that stand out from the chunk after theirs are needed.",
+        "Keys and values that differ from the following chunk are needed.",
     )
 }
 

@@ -27,7 +27,8 @@ class OracleScores:
         """Raise ValueError if the number of tokens differs from the number of scores."""
         if len(self.scores) != len(view.token_ids):
             raise ValueError(
-                f"scores: {len(self.scores)} given, and the event sees {len(view.token_ids)} tokens; give one for each"
+                f"scores: there are {len(self.scores)}, but the eviction step has {len(view.token_ids)} "
+                "tokens; give one for each"
             )
         worth = torch.tensor(self.scores, dtype=torch.float64, device=view.token_ids.device)
         return Scores(worth[view.positions.clamp(min=0)])

@@ -268,8 +268,8 @@ def keep_all(view: View) -> Tensor:
 def refuse_below(budget: int, least: int, protect: Protection) -> None:
     if budget < max(1, least):
         raise BudgetError(
-            f"budget of {budget} slots is below the {least} protected slots of {protect}: "
-            f"raise the budget to at least {max(1, least)} or protect fewer"
+            f"budget of {budget} slots is below the {least} protected slots of {protect}; raise the budget "
+            f"to at least {max(1, least)} or protect fewer"
         )
 
 
@@ -277,8 +277,8 @@ def refuse_non_finite(slots: Tensor, filled: Tensor) -> None:
     """Refuse scores that are not [layer | 1, kv_head | 1, n], or not finite: a NaN would rank above every score."""
     if slots.dim() != filled.dim() or slots.shape[-1] != filled.shape[-1]:
         raise ValueError(
-            f"scores must be a number for each layer, KV head and slot, [layer, kv_head, {filled.shape[-1]}], "
-            f"not of shape {list(slots.shape)}"
+            f"scores must have the shape [layer, kv_head, {filled.shape[-1]}], one number for each slot, "
+            f"not {list(slots.shape)}"
         )
     is_faulty = ~slots.isfinite() & filled
     if is_faulty.any():
@@ -294,20 +294,20 @@ def refuse_unmergeable(policy: Policy) -> None:
         name = type(signal).__name__
         if isinstance(signal, HiddenSignal | FedSignal) or (isinstance(signal, AttentionSignal) and signal.of_tokens):
             raise ValueError(
-                f"state: a slot of {state} stands for several tokens, and {name} is of single ones; choose "
-                "another state, or a scoring of slots"
+                f"state: a slot of {state} represents several tokens, but {name} is defined for single "
+                "tokens; choose another state, or a scoring of slots"
             )
         sums = isinstance(signal, Additive) and signal.additive
         if isinstance(signal, AttentionSignal) and signal.window is None and not sums:
             raise ValueError(
-                f"state: {name} of the slots that {state} merges do not add up to one of their mean; choose "
+                f"state: {name} of slots that {state} merges do not add up to that of their mean; choose "
                 "another state, or a scoring of the last queries"
             )
     for part in (policy.scoring, policy.selection):
         if isinstance(part, UnitScoring | UnitSelection):
             raise ValueError(
-                f"state: {state} merges single slots, and {type(part).__name__} has units of several that go "
-                "together; choose another state, or TopK with a scoring of slots"
+                f"state: {state} merges single slots, but {type(part).__name__} keeps units of several "
+                "slots together; choose another state, or TopK with a scoring of slots"
             )
 
 
@@ -316,8 +316,7 @@ def refuse_units(scores: Scores) -> None:
     for name in ("trunks", "memory", "segments"):
         if getattr(scores, name) is not None:
             raise ValueError(
-                f"state: merges slots, of which the scores have {name}; choose the state Verbatim, or a "
-                "scoring of slots"
+                f"state: merges slots, but the scores have {name}; choose the state Verbatim, or a scoring of slots"
             )
 
 
@@ -336,11 +335,11 @@ def refuse_mismerged(merging: Merging, filled: Tensor, *, merges: bool) -> None:
         or (has_target & ~retained.gather(-1, index)).any()
         or (has_target & ~filled).any()
     ):
-        raise ValueError("state merged a slot into one that is not kept, or one that its head does not hold")
+        raise ValueError("state merged a slot into one that is not kept, or that its head does not contain")
     if (retained & (targets != slot_index)).any():
         raise ValueError("state merged a kept slot into another one")
     if not merges and (has_target & ~retained).any():
-        raise ValueError("state merged slots and says that it never does: let its `merges` be True")
+        raise ValueError("state merged slots although its `merges` is False; set it to True")
     share_sums = torch.zeros_like(shares).scatter_add(-1, index, shares.masked_fill(~has_target, 0))
     if not ((share_sums - 1).abs() < 1e-4)[retained].all() or (shares[has_target] < 0).any():
         raise ValueError("state merged slots by shares that do not sum to 1")
@@ -382,10 +381,10 @@ def refuse_broken(
     counts = retained.sum(-1)
     if ((counts > allocation.clamp(min=exceeding)) | (counts < allocation - unused)).any():
         raise ValueError(
-            f"selection kept {counts.tolist()} slots, allocated {allocation.tolist()}, "
-            f"of which it may leave {unused} unused"
+            f"selection kept {counts.tolist()} slots, but {allocation.tolist()} were allocated, of which "
+            f"it may leave {unused} unused"
         )
     if (retained & ~filled).any():
-        raise ValueError("selection kept a slot that its head does not hold")
+        raise ValueError("selection kept a slot that its head does not contain")
     if (protected & ~retained).any():
         raise ValueError("selection dropped a protected slot")

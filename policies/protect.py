@@ -139,7 +139,10 @@ class Marked:
 
     def __post_init__(self) -> None:
         if not self.line or self.line != self.line.strip() or "\n" in self.line:
-            raise ValueError(f"line: {self.line!r} given; write what lines begin with, without spaces around it")
+            raise ValueError(
+                f"line: {self.line!r} is not a line start; write the text with which lines begin, without "
+                "spaces around it"
+            )
         if not 0 <= self.share <= 1:
             raise ValueError(f"share must be between 0 and 1, not {self.share}")
 
@@ -201,7 +204,7 @@ def budget_slots(field: str, slots: int | str, budget: int) -> int:
         return budget // int(share) if share else min(int(most), budget // int(divisor))
     if type(slots) is int and slots >= 0:
         return slots
-    raise ValueError(f'{field}: {slots!r} given; write a number of slots, "K/4" or "min(128, K/4)"')
+    raise ValueError(f'{field}: {slots!r} is not a number of slots; write a number, "K/4" or "min(128, K/4)"')
 
 
 def slot_index(filled: Tensor) -> Tensor:

@@ -11,7 +11,7 @@ from protocol.formats.policy_facts import PolicyFacts
 FACTS = {
     "pyramidkv": PolicyFacts(
         "attention",
-        "as snapkv, more slots in early layers than in late ones",
+        "as snapkv, but more slots in early layers than in late ones",
         "arXiv:2406.02069",
         "Early layers attend more broadly than late ones.",
         parent="snapkv",

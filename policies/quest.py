@@ -38,7 +38,7 @@ class Quest(Verbatim):
     def __post_init__(self) -> None:
         for name, least in (("page", 1), ("tokens", self.page), ("dense_layers", 0)):
             if getattr(self, name) < least:
-                raise ValueError(f"{name}: {getattr(self, name)} given; write {least} or more")
+                raise ValueError(f"{name}: {getattr(self, name)} is too small; write {least} or more")
 
     def count_pages(self, slots: Tensor) -> Tensor:
         return (slots + self.page - 1) // self.page

@@ -21,22 +21,22 @@ from protocol.formats.policy_facts import PolicyFacts
 FACTS = {
     "streamingllm-rkv": PolicyFacts(
         "positions",
-        "the first slots and the latest ones, as R-KV's repository has it",
+        "the first and the latest slots, as in R-KV's repository",
         "arXiv:2505.24133",
-        "The first slots and the latest ones are enough.",
+        "The first and the latest slots are sufficient.",
         parent="streaming",
     ),
     "r-kv": PolicyFacts(
         "attention",
-        "what recent queries attend to, less what repeats other keys",
+        "what recent queries attend to, less the similarity to other keys",
         "arXiv:2505.24133",
-        "Reasoning repeats itself: what is attended to, less what repeats other keys.",
+        "Reasoning repeats itself, so that attention is discounted by the similarity to other keys.",
     ),
     "snapkv-rkv": PolicyFacts(
         "attention",
-        "what recent queries attend to, as R-KV's repository has it",
+        "what recent queries attend to, as in R-KV's repository",
         "arXiv:2505.24133",
-        "R-KV without redundancy is as good.",
+        "R-KV without the redundancy term is equally good.",
         parent="r-kv",
         component="scoring",
     ),

@@ -18,9 +18,9 @@ from protocol.formats.policy_facts import PolicyFacts
 FACTS = {
     "raas": PolicyFacts(
         "attention",
-        "the prompt, and what some query has looked at most recently",
+        "the prompt, and what some query attended to most recently",
         "arXiv:2502.11147",
-        "Steps of reasoning are read for a while and never again.",
+        "Reasoning steps are attended to for a while and then never again.",
     )
 }
 

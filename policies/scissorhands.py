@@ -18,9 +18,9 @@ from protocol.formats.policy_facts import PolicyFacts
 FACTS = {
     "scissorhands": PolicyFacts(
         "attention",
-        "what recent queries pass over least often",
+        "what recent queries ignore least often",
         "arXiv:2305.17118",
-        "What recent queries pass over, later ones pass over.",
+        "What recent queries ignore, later ones ignore too.",
     )
 }
 

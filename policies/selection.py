@@ -103,7 +103,7 @@ class Diverse:
         slots, k = scores.slots, int(allocation.flatten()[0])
         ranked = slots.masked_fill(protected, torch.inf)
         if (ranked != ranked[..., :1, :1, :]).any() or (allocation != k).any():
-            raise ValueError(f"{type(self).__name__} keeps one set for all layers and heads: choose Shared as routing")
+            raise ValueError(f"{type(self).__name__} keeps one set for all layers and heads; choose Shared as routing")
         shared, preselected = slots[..., 0, 0, :], protected[..., 0, 0, :]
         retained = torch.zeros_like(shared, dtype=torch.bool)
         picks = select_diverse(shared, self.signatures(view), k, weight, preselected=preselected)

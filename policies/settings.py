@@ -48,7 +48,8 @@ def _find_state(policy: Policy, name: Any) -> State:
     if type(policy.state) is not Verbatim:
         own = type(policy.state).__name__
         raise ValueError(
-            f"state: {own} is what this policy is about; set the state of one that stores slots as computed"
+            f"state: {own} is the subject of this policy and cannot be changed; set the state of a policy "
+            "that stores slots as computed"
         )
     if not isinstance(name, str) or name not in STATES:
         raise ValueError(f"state: no state is named {_shorten(name)}; {suggest(str(name), STATES)}")
@@ -83,7 +84,7 @@ def _change(value: T, settings: Mapping[str, Any], prefix: str, known: list[str]
         else:
             new[head] = _convert(setting, field_types[head], getattr(value, head), f"{prefix}{head}", known)
     if twice := sorted(new.keys() & deeper.keys()):
-        raise ValueError(f"{prefix}{twice[0]}: is set, and so is what is in it; leave one of both out")
+        raise ValueError(f"{prefix}{twice[0]}: is set, and a setting inside it is set too; leave out one of them")
     for head, inner in deeper.items():
         new[head] = _change(getattr(value, head), inner, f"{prefix}{head}.", known)
     try:
@@ -113,12 +114,12 @@ def _convert(setting: Any, hint: Any, current: Any, path: str, known: list[str])
             continue
         if kind is float and Decimal(repr(converted)) != Decimal(str(setting)):
             # The lock records the number as written, and the run has to use exactly that number.
-            raise ValueError(f"{path}: {_shorten(setting)} has more digits than a float; write {converted!r}")
+            raise ValueError(f"{path}: {_shorten(setting)} has more digits than a float can store; write {converted!r}")
         return current if type(current) is int and kind is float and current == converted else converted
     labels = [label for kind in kinds if (label := _describe_type(kind))]
     if not labels or labels == ["None"]:
         inner_paths = [other for other in known if other.startswith(f"{path}.")]
-        fix = f"set what is in it: {', '.join(inner_paths)}" if inner_paths else "it has no settings"
+        fix = f"set one of its settings: {', '.join(inner_paths)}" if inner_paths else "it has no settings"
         raise ValueError(f"{path}: is a part of the policy, not a setting; {fix}")
     text = "the text " if isinstance(setting, str) and str not in kinds else ""
     raise ValueError(f"{path}: write {' or '.join(labels)}, not {text}{_shorten(setting)}")

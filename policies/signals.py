@@ -222,8 +222,8 @@ class HiddenChange:
             return tuple(sorted({(2 * layer * (layers - 1) + steps // 2) // steps for layer in self.layers}))
         if max(self.layers) >= layers:
             raise ValueError(
-                f"a policy reads the output of layer {max(self.layers)}, the model has {layers} layers: give "
-                "the depth of the model that its layers are counted in"
+                f"the policy reads the output of layer {max(self.layers)}, but the model has {layers} "
+                "layers; set the depth of the model to which its layer numbers refer"
             )
         return tuple(sorted(set(self.layers)))
 
@@ -247,8 +247,8 @@ def read_calibration(view: View, name: str, kind: type[Kind]) -> Kind:
     value = view.signals.get(Calibrated(name, kind))
     if not isinstance(value, kind):
         raise ValueError(
-            f"view.signals must hold {kind.__name__} that were Calibrated as {name!r}: "
-            "calibrate the model under that name"
+            f"view.signals must contain {kind.__name__} that were Calibrated as {name!r}; calibrate the "
+            "model under that name"
         )
     return value
 
@@ -257,7 +257,9 @@ def refuse_separate_heads(view: View) -> None:
     """Refuse heads that hold different tokens, for a scoring that has one score per token."""
     positions = view.positions
     if (positions != positions[..., :1, :1, :]).any():
-        raise ValueError("heads hold different slots, but this scoring has one score per token: route Shared")
+        raise ValueError(
+            "heads contain different slots, but this scoring has one score per token; choose the routing Shared"
+        )
 
 
 def lane_matmul(a: Tensor, b: Tensor, axes: int) -> Tensor:

@@ -18,9 +18,9 @@ from protocol.formats.policy_facts import PolicyFacts
 FACTS = {
     "snapkv_with_window": PolicyFacts(
         "attention",
-        "as snapkv, one set for all layers and heads: a comparator",
+        "as snapkv, but one set for all layers and heads; used as a comparator",
         "Sun and Harn, arXiv:2605.14292",
-        "What the last queries attend to, one set for all, says better what to keep than query statistics.",
+        "The attention of the last queries, with one set for all heads, selects slots better than query statistics.",
         parent="1d",
         component="scoring",
         is_control=True,

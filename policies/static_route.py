@@ -20,7 +20,7 @@ from protocol.formats.policy_facts import PolicyFacts
 FACTS = {
     "static_route": PolicyFacts(
         "triattention",
-        "as 1d-per-head, slots at even distances where a table says so",
+        "as 1d-per-head, but evenly spaced slots in the heads that a table names",
         "Sun and Harn, arXiv:2605.14292",
         "An offline choice, head by head, between evenly spaced and scored slots beats either alone.",
         parent="1d-per-head",
@@ -46,8 +46,8 @@ class StaticRoute(PerHead):
         attention = read_calibration(view, self.routes, Routes).attention
         if attention.shape != (view.layers, view.kv_heads):
             raise ValueError(
-                f"routes must be of {view.layers} layers and {view.kv_heads} KV heads, not of "
-                f"{list(attention.shape)}: calibrate the model under {self.routes!r} anew"
+                f"routes must be for {view.layers} layers and {view.kv_heads} KV heads, not "
+                f"{list(attention.shape)}; calibrate the model again under {self.routes!r}"
             )
         assert view.budget is not None  # the policy says it
         filled = view.filled.expand(view.layers, view.kv_heads, -1)

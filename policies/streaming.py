@@ -13,9 +13,9 @@ from protocol.formats.policy_facts import PolicyFacts
 FACTS = {
     "streaming": PolicyFacts(
         "positions",
-        "the first slots and the latest ones: StreamingLLM",
+        "the first and the latest slots: StreamingLLM",
         "arXiv:2309.17453",
-        "The first slots and the latest ones are enough.",
+        "The first and the latest slots are sufficient.",
         aliases=("streamingllm", "attention-sinks", "sinks", "sink"),
     )
 }

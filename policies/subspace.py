@@ -26,17 +26,17 @@ from protocol.formats.policy_facts import PolicyFacts
 FACTS = {
     "subspace": PolicyFacts(
         "triattention",
-        "as 1d, values as coefficients of the 32 directions in which they vary most",
+        "as 1d, but values are stored as coefficients of the 32 directions of largest variance",
         "Sun and Harn, arXiv:2605.14292",
-        "Values of a head have low rank: a basis of rank 32 holds accuracy and frees memory for more slots.",
+        "Values of a head have low rank: a basis of rank 32 keeps accuracy and frees memory for more slots.",
         parent="1d",
         component="state",
     ),
     "full-subspace": PolicyFacts(
         "controls",
-        "every slot, its value as 32 coefficients: what coding alone costs",
+        "every slot, with its value as 32 coefficients: shows the cost of the coding alone",
         "ours",
-        "Values of rank 32 lose nothing where no slot is evicted: what coding alone costs.",
+        "Without eviction, values of rank 32 lose no accuracy.",
         parent="full",
         component="state",
     ),
@@ -133,20 +133,21 @@ class Subspace:
         layers, kv_heads, width, rank = bases.basis.shape
         if bases.mean.shape != (layers, kv_heads, width):
             raise ValueError(
-                f"state.statistics: the basis {self.statistics!r} is of {[layers, kv_heads, width]} layers, "
-                f"KV heads and numbers, its mean of {list(bases.mean.shape)}; calibrate the model anew"
+                f"state.statistics: the basis {self.statistics!r} is for {[layers, kv_heads, width]} "
+                f"layers, KV heads and numbers, but its mean is for {list(bases.mean.shape)}; calibrate "
+                "the model again"
             )
         if rank < self.rank:
             raise ValueError(
-                f"state.rank: {self.rank} directions are asked for, {self.statistics!r} has {rank} of heads "
-                f"of {width} numbers; set fewer, or calibrate the model anew"
+                f"state.rank: is {self.rank}, but {self.statistics!r} has {rank} directions for heads of "
+                f"{width} numbers; set fewer, or calibrate the model again"
             )
         return Coefficients(bases.mean, bases.basis[..., : self.rank].contiguous())
 
     def refuse_width(self, width: int) -> None:
         if self.rank >= width:
             raise ValueError(
-                f"state.rank: {self.rank} coefficients save nothing of a value of {width} numbers; set fewer"
+                f"state.rank: {self.rank} coefficients save nothing for a value of {width} numbers; set fewer"
             )
 
     def slot_bytes(self, width: int, itemsize: int) -> int:

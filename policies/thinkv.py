@@ -29,15 +29,15 @@ from protocol.formats.policy_facts import PolicyFacts
 FACTS = {
     "segment-hs": PolicyFacts(
         "epikv",
-        "as thinkv, slots of a segment ranked by the score of epikv",
+        "as thinkv, but slots of a segment are ranked by the score of epikv",
         "Kolawole and Smith, arXiv:2606.26472",
-        "Segments of thought want budgets, and in them epiphanies are to be kept.",
+        "Segments of thought need budgets, and within them epiphanies should be kept.",
     ),
     "thinkv": PolicyFacts(
         "thoughts",
-        "of each segment as many slots as its kind of thought is worth",
+        "from each segment, as many slots as its kind of thought deserves",
         "arXiv:2510.01290",
-        "Kinds of thought are worth different numbers of slots.",
+        "Kinds of thought deserve different numbers of slots.",
     ),
 }
 
@@ -186,7 +186,7 @@ def slot_segments(slots: Tensor, segments: Segments) -> Tensor:
 def retained_by_segment(scores: Scores, protected: Tensor, total: Tensor | int) -> tuple[Tensor, Tensor]:
     """Return the slots of each [layer, kv_head, segment], and how many of them to keep (`segment_shares`)."""
     if scores.segments is None:
-        raise ValueError("scores have no segments: choose a scoring that has, such as Thoughts")
+        raise ValueError("scores have no segments; choose a scoring that has them, such as Thoughts")
     is_filled = scores.slots > -torch.inf
     segment_slots = count_by_segment(is_filled, scores.segments)
     return segment_slots, segment_shares(

@@ -17,7 +17,7 @@ from protocol.formats.policy_facts import PolicyFacts
 FACTS = {
     "tova": PolicyFacts(
         "attention",
-        "what the last query attends to, one set for each layer",
+        "what the last query attends to, with one set for each layer",
         "arXiv:2401.06104",
         "What the last query attends to is what the next ones will attend to.",
     )

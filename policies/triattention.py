@@ -29,7 +29,7 @@ from protocol.formats.policy_facts import PolicyFacts
 FACTS = {
     "schedule-front": PolicyFacts(
         "triattention",
-        "as 1d, budgets that fall from round to round",
+        "as 1d, but budgets that fall from round to round",
         "Sun and Harn, arXiv:2605.14292",
         "Budgets that fall from round to round spend memory where reasoning is most at risk.",
         parent="1d",
@@ -37,7 +37,7 @@ FACTS = {
     ),
     "schedule-back": PolicyFacts(
         "triattention",
-        "as 1d, budgets that rise from round to round",
+        "as 1d, but budgets that rise from round to round",
         "Sun and Harn, arXiv:2605.14292",
         "Budgets that rise from round to round spend memory where reasoning is most at risk.",
         parent="1d",
@@ -45,31 +45,32 @@ FACTS = {
     ),
     "schedule-inverted": PolicyFacts(
         "triattention",
-        "as 1d, a low budget in the first rounds and a high one after",
+        "as 1d, but a low budget in the first rounds and a high one later",
         "Sun and Harn, arXiv:2605.14292",
-        "The shortfall of a schedule is of its phase: turned round, a low budget first and a high one later, it goes.",
+        "The shortfall of a schedule is due to its phase: it disappears if the low budget comes first and "
+        "the high one later.",
         parent="1d",
         component="cadence",
     ),
     "state_emit": PolicyFacts(
         "triattention",
-        "as state_ask, and State: lines that it wrote are pinned",
+        "as state_ask, but pins the State: lines that the model wrote",
         "Sun and Harn, arXiv:2605.14292",
-        "Compact lines that the model is asked for give the scorer dense tokens that it can pin.",
+        "Compact lines, for which the model is prompted, give the scorer dense tokens that it can pin.",
         parent="state_ask",
         component="decoding",
     ),
     "variant_b": PolicyFacts(
         "triattention",
-        "as 1d, and values that point where the model's values point",
+        "as 1d, plus a bonus for values close to the mean direction of the model's values",
         "Sun and Harn, arXiv:2605.14292",
-        "Values that point where the model's values point on average are worth more.",
+        "Values close to the model's mean value direction are worth more.",
         parent="1d",
         component="scoring",
     ),
     "q_stats": PolicyFacts(
         "triattention",
-        "as 1d, with statistics of the model's own answers",
+        "as 1d, but with statistics of the model's own answers",
         "Sun and Harn, arXiv:2605.14292",
         "Query statistics of the model's own reasoning score better than those of plain text.",
         parent="1d",
@@ -77,15 +78,15 @@ FACTS = {
     ),
     "1d_div": PolicyFacts(
         "triattention",
-        "as 1d, less the likeness of values to those kept already, weight 0.5",
+        "as 1d, less the similarity to values that are already kept, weight 0.5",
         "Sun and Harn, arXiv:2605.14292",
-        "A greedy choice that discounts values like those kept already (by 0.5) is more accurate.",
+        "A greedy choice that discounts values similar to those already kept (by 0.5) is more accurate.",
         parent="1d",
         component="selection",
     ),
     "1d_div-1.0": PolicyFacts(
         "triattention",
-        "as 1d_div, weight 1.0",
+        "as 1d_div, but weight 1.0",
         "Sun and Harn, arXiv:2605.14292",
         "As 1d_div, at weight 1.0: a heavier discount is better.",
         parent="1d",
@@ -93,7 +94,7 @@ FACTS = {
     ),
     "1d_div-1.5": PolicyFacts(
         "triattention",
-        "as 1d_div, weight 1.5",
+        "as 1d_div, but weight 1.5",
         "Sun and Harn, arXiv:2605.14292",
         "As 1d_div, at weight 1.5: a heavier discount is better.",
         parent="1d",
@@ -101,18 +102,18 @@ FACTS = {
     ),
     "state_ask": PolicyFacts(
         "triattention",
-        "as 1d, of a model that is asked for State: lines; none is pinned: a control",
+        "as 1d, but the model is prompted for State: lines and none is pinned: a control",
         "Sun and Harn, arXiv:2605.14292",
-        "Asked for compact lines, with nothing pinned, the model answers as before: the control.",
+        "Prompted for compact lines that are not pinned, the model answers as before: the control.",
         parent="1d",
         component="decoding",
         is_control=True,
     ),
     "1d": PolicyFacts(
         "triattention",
-        "keys that the model's mean query would attend to, one set for all",
+        "keys that the model's mean query would attend to, with one set for all",
         "arXiv:2604.04921",
-        "The queries that a model asks on average say which keys later ones will attend to.",
+        "The average queries of a model predict which keys later queries will attend to.",
     ),
 }
 
@@ -176,7 +177,8 @@ class LayerStatistics(QueryStatistics):
     def score(self, view: View) -> Scores:
         if (view.positions != view.positions[..., :1, :]).any():
             raise ValueError(
-                "heads of a layer hold different slots, but this scoring has one score for all of them: route PerLayer"
+                "heads of a layer contain different slots, but this scoring has one score for all of them; "
+                "choose the routing PerLayer"
             )
         return Scores(standard_scores(self.logits(view), view.filled[..., :1, :]).amax(-2, keepdim=True))
 

@@ -20,11 +20,11 @@ FACTS = {
         "controls",
         "sinks and recent slots, and a random choice of the others",
         "ours",
-        "Which slots are kept does not matter: what others must beat.",
+        "Which slots are kept does not matter: the baseline that others must beat.",
     ),
     "random-twin": PolicyFacts(
         "controls",
-        "as random, with other draws: equal in law, for studies that must find nothing",
+        "as random, but with other draws: equal in distribution, for studies that must find nothing",
         "ours",
         "None: a difference from random is an error of the study.",
         parent="random",

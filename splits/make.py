@@ -50,7 +50,7 @@ def read_ids(path: Path) -> list[str]:
 
 def main(argv: list[str] | None = None) -> int:
     parser = make_parser("kv-prereg split", __doc__)
-    parser.add_argument("name", help="of the split")
+    parser.add_argument("name", help="name of the split")
     parser.add_argument("file", type=Path, help="the data file, JSON lines")
     args = parser.parse_args(argv)
     try:

@@ -47,7 +47,7 @@ def load(name: str, folder: Path = FOLDER) -> Manifest:
     path = folder / f"{name}.json"
     known = sorted(file.stem for file in folder.glob("*.json"))
     if name not in known:
-        raise SplitError(f"{path}: no such split; there are {', '.join(known) or 'none'}")
+        raise SplitError(f"{path}: does not exist; the splits are {', '.join(known) or 'none'}")
     try:
         data = path.read_bytes()
     except OSError as error:
@@ -64,10 +64,10 @@ def parse_manifest(name: str, data: bytes, path: object) -> Manifest:
         expected = build_content(name, ids, document["source"], units)
     except (ValueError, KeyError, TypeError, IndexError, RecursionError) as error:
         reason = " ".join(str(error).split())
-        raise SplitError(f"{path}: not a split manifest ({reason}); restore it from version control") from None
+        raise SplitError(f"{path}: is not a split manifest ({reason}); restore it from version control") from None
     if data != canonical.encode(expected) + b"\n":
         differing = [key for key in expected if not isinstance(document, dict) or document.get(key) != expected[key]]
-        raise SplitError(f"{path}: altered ({', '.join(differing) or 'spelling'}); restore it from version control")
+        raise SplitError(f"{path}: was altered ({', '.join(differing) or 'spelling'}); restore it from version control")
     return _from_fields(expected)
 
 
@@ -119,8 +119,8 @@ def _check_ids(name: str, ids: list[Any]) -> list[str]:
         if not isinstance(unique_id, str) or not unique_id:
             raise SplitError(f"{name}: id {unique_id!r} is not text; give every problem a unique_id")
         if unicodedata.normalize("NFC", unique_id) != unique_id:
-            raise SplitError(f"{name}: id {unique_id!r} is not NFC; normalise it, or two ids look alike")
+            raise SplitError(f"{name}: id {unique_id!r} is not NFC; normalise it, because two ids could look alike")
         if unique_id in unique_ids:
-            raise SplitError(f"{name}: id {unique_id!r} is there twice; one problem, one id")
+            raise SplitError(f"{name}: id {unique_id!r} occurs twice; give each problem its own id")
         unique_ids.add(unique_id)
     return ids

@@ -136,6 +136,6 @@ def test_a_shelf_is_not_taken_for_its_first_registration(tmp_path):
 
 
 def test_a_refused_report_says_why(tmp_path):
-    with pytest.raises(kvp.Refused, match="holds no registration; name one") as refused:
+    with pytest.raises(kvp.Refused, match="contains no registration; name") as refused:
         kvp.Study(tmp_path).report()
     assert refused.value.status == 2

@@ -36,11 +36,11 @@ from analysis.rules.verdicts import CONFIRMED, INCONCLUSIVE, REFUTED
 from analysis.stats.methods import METHODS
 
 FIELDS = (
-    Field("primary_model", "model", "The model on which it has to be better.", "chain-qwen2"),
+    Field("primary_model", "model", "The model on which the subject must be better.", "chain-qwen2"),
     Field(
         "transfer_model",
         "model",
-        "The guard: here it has to be better on average, and significantly worse in no contrast.",
+        "The guard model: on it the subject must be better on average, and significantly worse in no contrast.",
         "chain-llama",
     ),
 )
@@ -68,7 +68,7 @@ def branch_letter(cells: Sequence[RoleCell], *, symmetric: bool = False, alpha: 
     primary = [cell for cell in cells if cell.role == "primary"]
     transfer = [cell for cell in cells if cell.role == "transfer"]
     if not primary or not transfer or len(primary) + len(transfer) < len(cells):
-        raise ValueError("cells: roles are primary and transfer; name one model for each and no other")
+        raise ValueError("cells: the roles are primary and transfer; name exactly one model for each")
     if not any(cell.delta > 0 and cell.p < alpha for cell in primary):
         return "C"
     guarded = cells if symmetric else transfer
@@ -194,10 +194,11 @@ def refusal(decision: Decision, family: int) -> Refusal | None:
     if METHODS[decision["method"]].family:
         return Refusal(
             "method",
-            "max-t is for whole families, and branch takes each contrast at alpha; name bootstrap, t or sign-flip",
+            "max-t tests a whole family at once, but branch tests each contrast at alpha; name bootstrap, "
+            "t or sign-flip",
         )
     if decision["primary_model"] == decision["transfer_model"]:
-        return Refusal("transfer_model", "name another model than primary_model")
+        return Refusal("transfer_model", "name a different model than primary_model")
     return None
 
 
@@ -304,7 +305,7 @@ def _proves(judged: Mapping[str, Any]) -> list[str]:
 
 
 def _line(judged: Mapping[str, Any]) -> str:
-    return f"branch table over {judged['family']} contrasts of {judged['contrasts'][0]['subject']}"
+    return f"branch of {judged['contrasts'][0]['subject']} over {judged['family']} contrasts"
 
 
 def _letters(judged: Mapping[str, Any]) -> tuple[str, ...]:
@@ -326,7 +327,7 @@ def _answer(judged: Row, rule_verdict: str, decision: Decision) -> str:
     level = float(judged["alpha"])
     if branch is None:  # whatever the uninformative cells were, a loss on the transfer model refutes
         lowest = _format_extreme(judged, _refuting_rows(transfer, level), min)
-        return f"no letter of the branch table is known, and {subject} was worse on {second}{lowest}"
+        return f"the branch is not known, and {subject} was worse on {second}{lowest}"
     letter = branch["registered"]
     alpha = f"p below {format_level(judged['alpha'])}"
     best = _format_extreme(judged, _winning_rows(primary, level), max)
@@ -342,7 +343,8 @@ def _answer(judged: Row, rule_verdict: str, decision: Decision) -> str:
         transfer_note = ""
         if top in transfer and float(top["p"]) < float(judged["alpha"]):
             transfer_note = (
-                f". The largest of all, {format_contrast(judged, top)}, is on the transfer model, where no win counts"
+                f". The largest difference of all, {format_contrast(judged, top)}, is on the transfer "
+                "model, where a win does not count"
             )
         return f"{finding}{highest}{transfer_note}"
     if letter == "B":
@@ -358,7 +360,9 @@ def _answer(judged: Row, rule_verdict: str, decision: Decision) -> str:
         return f"branch A, {won}, but another contrast there goes against it{_format_extreme(judged, lost, min)}"
     if not all(contrast["matched"] for contrast in judged["contrasts"]):
         return f"branch A, {won}, but memory that is not matched rules out a confirmation"
-    return f"branch A, {won}, but no p there is below the {level / len(primary):.2g} that {len(primary)} contrasts need"
+    return (
+        f"branch A, {won}, but no p there is below {level / len(primary):.2g}, the level for {len(primary)} contrasts"
+    )
 
 
 def _winning_rows(rows: Sequence[Row], level: float) -> Sequence[Row]:

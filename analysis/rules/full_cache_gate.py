@@ -48,7 +48,7 @@ class GateRequirement(NamedTuple):
     @property
     def text(self) -> str:
         """A short description of the registered gate."""
-        clause = f"at least {_format_share(self.accuracy)}, at most {_format_share(self.truncated)} cut"
+        clause = f"at least {_format_share(self.accuracy)} correct, at most {_format_share(self.truncated)} cut"
         if self.published is None:
             return clause
         return f"{clause}, published {_format_share(self.published)} ± {_format_share(self.margin)}"
@@ -89,7 +89,7 @@ def gate_requirement(gate: Mapping[str, Any], model: str, task: str) -> GateRequ
 def shortfalls(counts: AnswerCounts, requirement: GateRequirement) -> list[str]:
     """Return the reasons why the gate fails, with the numbers; empty if it passes."""
     if not counts.lanes:
-        return ["the full cache has no lane here"]
+        return ["the full cache has no lane on this model and task"]
     reasons = []
     if counts.accuracy < requirement.accuracy:
         ungraded_note = f", {counts.ungraded} without a grade" if counts.ungraded else ""
@@ -103,7 +103,7 @@ def shortfalls(counts: AnswerCounts, requirement: GateRequirement) -> list[str]:
         )
     if requirement.published is not None and abs(counts.accuracy - requirement.published) > requirement.margin:
         reasons.append(
-            f"the full cache {_describe_accuracy(counts)}, {float(counts.accuracy):.3f} where "
+            f"the full cache {_describe_accuracy(counts)}: {float(counts.accuracy):.3f}, while "
             f"{_format_share(requirement.published)} ± {_format_share(requirement.margin)} is published"
         )
     return reasons
@@ -120,7 +120,7 @@ def describe_gate(judged: Mapping[str, Any]) -> str:
     """Describe the gate of a judgement; empty if it passed."""
     gate = judged.get("gate")
     if gate is None:
-        return "no gate: nothing here says that the full cache can do the task"
+        return "no gate: nothing shows that the full cache can do the task"
     if gate["passed"]:
         return ""
     failures = [failure for failure in gate["places"] if not failure["passed"]]

@@ -59,7 +59,7 @@ MARGIN = Field(
 LEAD_SHARE = Field(
     "lead_share",
     "decimal",
-    "The largest share that the margin may be of what the full cache has over a guess.",
+    "The largest share that the margin may be of the lead that the full cache has over a guess.",
     0.25,
     Decimal("0.01"),
     Decimal("0.5"),
@@ -113,7 +113,7 @@ def memory_clause(decision: Decision) -> str:
 
 def margin_limits(contrast: Contrast) -> Margins:
     if contrast.margins is None:
-        raise ValueError("contrasts: no limits about a margin; this rule needs decision.margin")
+        raise ValueError("contrasts: limits need a margin; write decision.margin for this rule")
     return contrast.margins
 
 
@@ -149,14 +149,15 @@ def _refuting_rows(wording: MarginText, rows: Sequence[Row], decision: Decision)
 def refusal(decision: Decision, family: int) -> Refusal | None:
     if FULL in decision["against"] and not is_against_full(decision):
         return Refusal(
-            "against", f"{FULL} holds more memory on purpose and the others do not; name it alone or leave it out"
+            "against",
+            f"{FULL} uses more memory on purpose, unlike the other comparators; name it alone or leave it out",
         )
     if decision["method"] in MARGIN_METHODS:
         return None
     return Refusal(
         "method",
-        f"{decision['method']} has no test of a margin here; write t, restricted-likelihood, auto, betting or cr2, "
-        f"which keep {decision['rule']} at or above the exact chance where few problems differ",
+        f"{decision['method']} cannot test a margin here; write t, restricted-likelihood, auto, betting or "
+        f"cr2, which keep {decision['rule']} at or above the exact chance if few problems differ",
     )
 
 
@@ -186,8 +187,9 @@ def check_equal_answers(family: PlannedFamily, level: float) -> None:
     least, p = family.equal_answers_p(margin)
     if p > level:
         raise Vacuous(
-            f"{family.decision['rule']}: cannot say {CONFIRMED}: equal answers to {least} problems have p "
-            f"= {p:.6f} at margin {margin:g} and alpha {level:g}; plan more problems or a wider margin"
+            f"{family.decision['rule']}: cannot give {CONFIRMED}: even identical answers to {least} "
+            f"problems have p = {p:.6f} at margin {margin:g} and alpha {level:g}; plan more problems or a "
+            "wider margin"
         )
 
 

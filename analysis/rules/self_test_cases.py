@@ -129,8 +129,8 @@ def cannot_confirm(family: PlannedFamily, indices: Sequence[int], needed: int, l
     worst = max(indices, key=family.smallest_p)
     p, contrast = family.smallest_p(worst), family.contrasts[worst]
     return Vacuous(
-        f"{family.decision['rule']}: cannot say CONFIRMED: {needed} of {len(indices)} contrasts have to be "
-        f"won, and a win on {family.largest_win(worst).gained} of {contrast.problems} problems of {contrast.task}, the "
-        f"largest over arms that do not guess, has p = {p:.6f} at level "
+        f"{family.decision['rule']}: cannot give CONFIRMED: {needed} of {len(indices)} contrasts must be "
+        f"won, and a win on {family.largest_win(worst).gained} of {contrast.problems} problems of "
+        f"{contrast.task}, the largest between arms that do not guess, has p = {p:.6f} at level "
         f"{level:.6f}; plan more problems or fewer contrasts"
     )

@@ -60,7 +60,7 @@ FIELDS = (
     Field(
         "others",
         "arms",
-        "Further arms whose smallest lossless budget is sought too; they share alpha with the subject.",
+        "Further arms whose smallest lossless budget is also determined; they share alpha with the subject.",
         ["h2o"],
         without="none",
     ),
@@ -300,7 +300,7 @@ def _limits(judged: Mapping[str, Any]) -> list[str]:
     points = f"{strip_zeros(judged['margin'])} accuracy points"
     return [
         f"Equality with the full cache: a loss below {points} was allowed at every budget.",
-        "Anything at other budgets: those after the first that failed were not tested.",
+        "Anything at other budgets: budgets after the first that failed were not tested.",
     ]
 
 
@@ -394,5 +394,5 @@ RULE = Rule(
     lossy_indices=lossy_indices,
     smallest_budgets=_smallest_budgets,
     refuting_rows=_refuting_rows,
-    aliases={"lossless": 'write "smallest_lossless" to look for the smallest budget, else "non_inferior"'},
+    aliases={"lossless": 'write "smallest_lossless" to determine the smallest budget, else "non_inferior"'},
 )

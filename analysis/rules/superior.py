@@ -48,7 +48,7 @@ from analysis.rules.sentences import (
 from analysis.rules.verdicts import CONFIRMED, INCONCLUSIVE, REFUTED
 from analysis.stats.methods import METHODS
 
-FIELDS = (Field("at_least", "whole", "Contrasts of the family that have to be better.", 4, 1, 10_000),)
+FIELDS = (Field("at_least", "whole", "The number of contrasts of the family that must be better.", 4, 1, 10_000),)
 
 
 def verdict(contrasts: Sequence[Contrast], decision: Decision) -> str:
@@ -91,7 +91,7 @@ def refusal(decision: Decision, family: int) -> Refusal | None:
     needed = decision["at_least"]
     if needed <= family:
         return None
-    return Refusal("at_least", f"{needed} of {family} contrasts never hold; lower it")
+    return Refusal("at_least", f"at_least: {needed} of {family} contrasts can never be reached; lower it")
 
 
 def self_test_cases(family: PlannedFamily) -> dict[str, Case]:
@@ -101,7 +101,7 @@ def self_test_cases(family: PlannedFamily) -> dict[str, Case]:
     indices, needed = range(len(family.contrasts)), family.decision["at_least"]
     alpha, corrected = family.alpha, family.corrected
     if needed < 1:
-        raise Vacuous("superior: at_least: no win is asked for; a rule must be able to fail")
+        raise Vacuous("superior: at_least: must be at least 1, because a rule must be able to fail")
     winners = [index for index in indices if family.smallest_p(index) <= corrected][:needed]
     if len(winners) < needed:
         raise cannot_confirm(family, indices, needed, corrected)
@@ -190,8 +190,8 @@ def _answer(judged: Row, rule_verdict: str, decision: Decision) -> str:
         return _single_answer(judged, rule_verdict)
     if rule_verdict == CONFIRMED:
         return (
-            f"{subject} was significantly better{format_comparator(judged)} in {len(wins)} of {among} ({least} asked), "
-            f"{_format_range(judged, wins)}, and significantly worse in none"
+            f"{subject} was significantly better{format_comparator(judged)} in {len(wins)} of {among} "
+            f"({least} required), {_format_range(judged, wins)}, and significantly worse in none"
         )
     finding = (
         f"it was required that {subject} is significantly better{format_comparator(judged)} in {requirement} and "

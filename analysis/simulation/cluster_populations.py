@@ -200,7 +200,7 @@ def _varied_tails(
                 [(resampled <= null + 1e-12).mean(axis=0), (resampled >= null - 1e-12).mean(axis=0)], axis=1
             )
         case _:
-            raise ValueError(f"method: {method} does not take clusters")
+            raise ValueError(f"method: {method} cannot take clusters")
     return p
 
 

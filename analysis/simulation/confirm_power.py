@@ -97,9 +97,9 @@ def describe_confirmation(
         truth = "nothing differs on average" if not effect else f"the subject is better by {100 * effect:g} points"
         measured = " (as measured here)" if discordance not in DISCORDANCES else ""
         lines.append(
-            f"P(CONFIRMED) if {truth} and arms disagree on {100 * discordance:.3g} % of problems{measured}: "
-            f"{100 * confirm_chance(plan, discordance, rng):.0f} %; 80 % needs about "
-            f"{problems_needed(plan, discordance):,} independent problems a task"
+            f"P(CONFIRMED) if {truth} and arms disagree on {100 * discordance:.3g} % of "
+            f"problems{measured}: {100 * confirm_chance(plan, discordance, rng):.0f} %; 80 % needs about "
+            f"{problems_needed(plan, discordance):,} independent problems per task"
         )
     return lines
 

@@ -90,7 +90,8 @@ def describe_looks(lock: Mapping[str, Any]) -> list[str]:
     lines = [f"looks: a contrast decides at {boundaries}"]
     if early:
         lines.append(
-            f"looks: {', '.join(map(str, early))} problems are a screening: that look stops nothing and spends nothing"
+            f"looks: {', '.join(map(str, early))} problems are only a screening: this look cannot stop the "
+            "study and spends no alpha"
         )
     expected = [
         f"{expected_problems(plan, difference, np.random.default_rng(0)):.0f} {text}"

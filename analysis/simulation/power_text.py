@@ -34,8 +34,8 @@ def describe_power(checks: Mapping[str, Any], method: str, samples: Mapping[str,
             for share in effects
         )
         lines.append(
-            f"WARNING: {samples[problems]} are few: differences above {100 * COARSE_EFFECT:.0f} points can stay "
-            f"undetected; {100 * TARGET_EFFECT:.0f} points need about {sizes_clause}"
+            f"WARNING: {samples[problems]} are few: differences above {100 * COARSE_EFFECT:.0f} points can "
+            f"stay undetected; to detect {100 * TARGET_EFFECT:.0f} points, plan about {sizes_clause}"
         )
     return lines
 

@@ -44,7 +44,7 @@ def run_self_test(plan: StudyPlan) -> dict[str, Any]:
     for name, case in cases.items():
         verdict_by_case[name] = _verdict(plan, case.scenario)
         if verdict_by_case[name] != case.expected:
-            raise Vacuous(f"{rule}: {name}: says {verdict_by_case[name]}, not {case.expected}")
+            raise Vacuous(f"{rule}: {name}: gives {verdict_by_case[name]}, not {case.expected}")
     verdicts = list(verdict_by_case)[:3]
     return {
         "verdicts": {name: verdict_by_case[name] for name in verdicts},
@@ -143,8 +143,9 @@ class _PlannedFamily:
         needed = above_chance.fewest_above(contrast.problems, bar, self.alpha / 2 if has_wins else self.alpha)
         if needed > contrast.problems:
             raise Vacuous(
-                f"{self.decision['rule']}: cannot say {CONFIRMED}: of {contrast.problems} problems of {contrast.task} "
-                f"no number is shown to be above {bar:g}, what a guess gets right; plan more problems"
+                f"{self.decision['rule']}: cannot give {CONFIRMED}: with {contrast.problems} problems of "
+                f"{contrast.task}, no number of correct answers is shown to be above {bar:g}, the share "
+                "that a guess gets right; plan more problems"
             )
         return contrast.problems if has_wins else contrast.problems - needed
 

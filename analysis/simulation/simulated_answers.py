@@ -32,7 +32,7 @@ def simulate_gains(
     for contrast in planned_contrasts(plan):
         task, size = (contrast.model, contrast.task), (studies, contrast.problems)
         if contrast.problems < 2:
-            raise ValueError(f"problems: {contrast.problems} cannot be compared; plan at least two")
+            raise ValueError(f"problems: {contrast.problems} are too few to compare; plan at least two")
         subject_cell = (*task, contrast.budget, contrast.subject)
         if not is_nested:
             if subject_cell not in cells:

@@ -198,7 +198,8 @@ class _CellTables:
         low, high = math.ceil(requirement.low * lanes), math.floor(requirement.high * lanes)
         if low > high:
             raise Vacuous(
-                f"gate: {model} {task}: no number of {lanes} answers passes ({requirement.text}); widen the margin"
+                f"gate: {model} {task}: no number of correct answers among {lanes} passes "
+                f"({requirement.text}); widen the margin"
             )
         right, cut = min(max(round(target * lanes), low), high), lanes
         if self.scenario.unable is not None and self.scenario.unable[:2] == (model, task):

@@ -43,11 +43,11 @@ def cluster_means(values: ArrayLike, clusters: Sequence[str]) -> ClusterMeans:
     problem_values = np.asarray(values, dtype=np.float64)
     if problem_values.ndim != 1 or len(problem_values) != len(clusters):
         raise DegenerateDifference(
-            f"clusters: {len(clusters)} labels for values of shape {problem_values.shape}; pass one label a problem"
+            f"clusters: {len(clusters)} labels for values of shape {problem_values.shape}; pass one label per problem"
         )
     positions = {name: index for index, name in enumerate(dict.fromkeys(clusters))}
     if len(positions) < 2:
-        raise DegenerateDifference(f"clusters: {len(positions)} cluster(s) show no spread; pass at least two")
+        raise DegenerateDifference(f"clusters: {len(positions)} cluster(s) have no spread; pass at least two")
     indices = [positions[name] for name in clusters]
     sizes = np.bincount(indices).astype(np.float64)
     return ClusterMeans(np.bincount(indices, problem_values) / sizes, sizes)

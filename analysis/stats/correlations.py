@@ -40,12 +40,16 @@ def correlate_rows(values: ArrayLike, label: ArrayLike, controls: ArrayLike | No
     """
     table, labels = np.asarray(values, dtype=np.float64), np.asarray(label, dtype=np.float64)
     if table.ndim != 2 or labels.shape != table.shape[1:]:
-        raise ValueError(f"values: shape {table.shape}, label {labels.shape}; pass [row, token] and [token]")
+        raise ValueError(
+            f"values: has shape {table.shape}, but label has shape {labels.shape}; pass [row, token] and [token]"
+        )
     if not np.isfinite(labels).all():
-        raise ValueError("label: a token without one; leave it out beforehand")
+        raise ValueError("label: a token has no label; leave it out first")
     control_rows = np.zeros((0, len(labels))) if controls is None else np.asarray(controls, dtype=np.float64)
     if control_rows.ndim != 2 or control_rows.shape[1] != len(labels) or not np.isfinite(control_rows).all():
-        raise ValueError(f"held: shape {control_rows.shape}; pass finite rows [other, token] of {len(labels)} tokens")
+        raise ValueError(
+            f"held: has shape {control_rows.shape}; pass finite rows [other, token] for {len(labels)} tokens"
+        )
     rho, partial, auc = (np.full(len(table), np.nan) for _ in range(3))
     is_finite = np.isfinite(table)
     for indices, token_mask in _group_by_mask(is_finite):
@@ -84,7 +88,7 @@ def pairs_needed(rho: float, alpha: float, power: float, *, sides: int = 2) -> i
     Raises ValueError unless 0 < abs(rho) < 1.
     """
     if not 0 < abs(rho) < 1:
-        raise ValueError(f"rho: {rho}; pass a correlation between 0 and 1, the ends excluded")
+        raise ValueError(f"rho: {rho} is not between 0 and 1; pass a correlation above 0 and below 1")
     reach = float(stats.norm.isf(alpha / sides) + stats.norm.ppf(power))
     return math.ceil((reach / math.atanh(abs(rho))) ** 2 + 3)
 

@@ -71,7 +71,7 @@ def tost(
         error = means.std(ddof=1) / np.sqrt(len(means))
         tests = Margins(*map(float, _student(means.mean(), error, len(means), (lower, upper), alpha)))
     elif rng is None:
-        raise ValueError("rng: the bootstrap draws; pass a generator")
+        raise ValueError("rng: the bootstrap needs a random generator; pass one")
     else:
         tests = _bootstrap(means, bootstrap.resampled_means(means, draws, rng), (lower, upper), alpha)
     values = np.asarray(difference, dtype=np.float64)

@@ -24,7 +24,7 @@ def count_sums(difference: ArrayLike) -> NDArray[np.int64]:
     problem_means(difference)
     values = np.asarray(difference, dtype=np.float64)
     if np.any(values != np.round(values)):
-        raise DegenerateDifference("difference: not -1, 0 or 1 in every seed; resample it with draws")
+        raise DegenerateDifference("difference: is not -1, 0 or 1 in every seed; resample it with draws instead")
     seeds = values.shape[1]
     sums = values.sum(axis=1).astype(np.int64)
     return np.bincount(sums + seeds, minlength=2 * seeds + 1)

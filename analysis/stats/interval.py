@@ -38,9 +38,9 @@ def newcombe(count: int, total: int, count_other: int, total_other: int, level: 
 def check_count(count: int, total: int) -> None:
     """Raise DegenerateDifference unless `count` is an integer from 0 to `total`."""
     if total < 1:
-        raise DegenerateDifference(f"of: {total} problems; a share needs at least one")
+        raise DegenerateDifference(f"of: {total} problems have no share; pass at least one")
     if not 0 <= count <= total or count != int(count):
-        raise DegenerateDifference(f"count: {count} is not a number of {total} problems")
+        raise DegenerateDifference(f"count: {count} of {total} problems is impossible; pass a number from 0 to {total}")
 
 
 def problem_means(difference: ArrayLike) -> NDArray[np.float64]:
@@ -54,14 +54,15 @@ def problem_means(difference: ArrayLike) -> NDArray[np.float64]:
     if values.ndim != 2 or values.shape[1] == 0:
         raise DegenerateDifference(f"difference: shape {values.shape} is not [problem, seed]; pass two axes")
     if len(values) < 2:
-        raise DegenerateDifference(f"difference: {len(values)} problem(s) show no spread; pass at least two")
+        raise DegenerateDifference(f"difference: {len(values)} problem(s) have no spread; pass at least two")
     if not np.isfinite(values).all():
         problem, seed = np.argwhere(~np.isfinite(values))[0]
         raise DegenerateDifference(
-            f"difference[{problem}, {seed}]: {values[problem, seed]} is not finite; decide on missing first"
+            f"difference[{problem}, {seed}]: {values[problem, seed]} is not finite; apply a rule for "
+            "missing values first"
         )
     if np.abs(values).max() > 1:
-        raise DegenerateDifference("difference: a value lies outside [-1, 1]; pass points, not percent")
+        raise DegenerateDifference("difference: a value is outside [-1, 1]; pass points, not percent")
     means: NDArray[np.float64] = np.round(values.mean(axis=1), 12)
     return means
 

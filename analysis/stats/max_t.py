@@ -49,10 +49,12 @@ def max_t(
     """
     groups = [[problem_means(difference) for difference in group] for group in differences]
     if not groups:
-        raise DegenerateDifference("differences: an empty family has no error; pass at least one contrast")
+        raise DegenerateDifference("differences: an empty family has no error rate; pass at least one contrast")
     group_nulls = [[0.0] * len(group) for group in groups] if nulls is None else nulls
     if any(len({len(means) for means in group}) != 1 for group in groups):
-        raise DegenerateDifference("differences: contrasts of a group share their problems; pass equal lengths")
+        raise DegenerateDifference(
+            "differences: contrasts of a group must have the same problems; pass arrays of equal length"
+        )
     family = sum(len(group) for group in groups)
     largest = np.zeros(draws)
     for group, null_means in zip(groups, group_nulls, strict=True):

@@ -149,7 +149,7 @@ def bootstrap_interpolated(
         [column if clusters is None else cluster_values(column, clusters) for column in columns], axis=1
     )
     if len(problems) < 2:
-        raise DegenerateDifference(f"correct: {len(problems)} problem(s) show no spread; pass at least two")
+        raise DegenerateDifference(f"correct: {len(problems)} problem(s) have no spread; pass at least two")
     rows = max(1, BLOCK // problems.size)
     sizes = (min(rows, reps - start) for start in range(0, reps, rows))
     differences = np.concatenate(
@@ -179,9 +179,9 @@ def _problem_slots(subject: ArrayLike, comparator: ArrayLike) -> tuple[NDArray[n
     slots = [np.asarray(arm, dtype=np.float64) for arm in (subject, comparator)]
     if slots[0].shape != slots[1].shape or slots[0].ndim != 2 or slots[0].size == 0:
         raise ValueError(
-            f"slots: shapes {slots[0].shape} and {slots[1].shape}; pass the same [problem, seed] for both arms"
+            f"slots: the shapes are {slots[0].shape} and {slots[1].shape}; pass the same [problem, seed] for both arms"
         )
     if not all(np.isfinite(arm).all() and (arm > 0).all() for arm in slots):
-        raise ValueError("slots: a value is not positive and finite; an arm that holds nothing was not measured")
+        raise ValueError("slots: a value is not positive and finite; leave out lanes that were not measured")
     subject_means, comparator_means = (arm.mean(axis=1) for arm in slots)
     return subject_means, comparator_means

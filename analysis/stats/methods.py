@@ -33,9 +33,9 @@ METHODS: Mapping[str, Method] = MappingProxyType(
     {
         "bootstrap": Method("the paired bootstrap over problems (percentile interval, {draws} draws, seed {seed})"),
         AS_PUBLISHED: Method(
-            "the reproduction of a published one: the paired bootstrap over problems (percentile interval, {draws} "
-            "draws, seed {seed}); how often its rule errs is simulated and stands beside the verdict, with the word of "
-            f"{SOUND_METHOD} on the same records",
+            "the reproduction of a published one: the paired bootstrap over problems (percentile "
+            "interval, {draws} draws, seed {seed}); its error rate under this rule is simulated and "
+            f"reported next to the verdict, together with the verdict by {SOUND_METHOD} on the same records",
             needs_counts=True,
         ),
         "exact-bootstrap": Method(
@@ -51,8 +51,8 @@ METHODS: Mapping[str, Method] = MappingProxyType(
             draws=False,
         ),
         "restricted-likelihood": Method(
-            "the restricted-likelihood test (the exact chance of the sum under the likeliest shares that "
-            "have no difference, with the interval that inverts it; no draws and no seed)",
+            "the restricted-likelihood test (the exact probability of the sum under the most likely shares "
+            "with no difference, with the interval that inverts it; no draws and no seed)",
             draws=False,
             needs_counts=True,
         ),
@@ -63,18 +63,18 @@ METHODS: Mapping[str, Method] = MappingProxyType(
             needs_counts=True,
         ),
         "betting": Method(
-            "the betting test of a bounded mean (constant stakes on every unit, averaged over a grid of stakes; its "
-            "level holds for any distribution of the differences; no draws and no seed)",
+            "the betting test of a bounded mean (constant stakes on every unit, averaged over a grid of "
+            "stakes; its level is valid for any distribution of the differences; no draws and no seed)",
             draws=False,
         ),
         "sign-flip": Method(
-            "the paired sign-flip permutation test over problems ({draws} draws, or all of them where there "
-            "are no more, seed {seed})"
+            "the paired sign-flip permutation test over problems ({draws} draws, or all sign patterns if "
+            "there are no more, seed {seed})"
         ),
         "max-t": Method(
             "single-step max-t: the signs of whole problems are flipped in all contrasts together ({draws} "
             "draws, seed {seed}), and |t| of a contrast is compared with the largest of the family; a "
-            "contrast alone has Student's t",
+            "single contrast uses Student's t",
             family=True,
         ),
     }

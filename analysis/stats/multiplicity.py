@@ -25,7 +25,7 @@ class AdjustedP(NamedTuple):
 def corrected_alpha(alpha: float, family: int) -> float:
     """Return the Bonferroni level of one of `family` contrasts; simultaneous intervals cover 1 minus this."""
     if family < 1:
-        raise ValueError(f"family: {family} contrasts; a family has at least one")
+        raise ValueError(f"family: {family} contrasts are not a family; pass at least one")
     return alpha / family
 
 

@@ -29,9 +29,9 @@ def geometric_mean(values: ArrayLike, level: float = 0.95) -> GeometricMean:
     """Return the geometric mean with its interval. values: [repetition], each above 0, else ValueError."""
     measurements = np.asarray(values, dtype=np.float64)
     if measurements.ndim != 1 or not len(measurements):
-        raise ValueError(f"values: shape {measurements.shape}; pass one value a repetition, and at least one")
+        raise ValueError(f"values: has shape {measurements.shape}; pass one value per repetition, and at least one")
     if not (np.isfinite(measurements).all() and (measurements > 0).all()):
-        raise ValueError("values: one is not above 0 and finite; a clock that saw nothing measured nothing")
+        raise ValueError("values: a value is not positive and finite; measure it again with a finer clock")
     logs = np.log(measurements)
     mean, count = float(logs.mean()), len(measurements)
     if count < MIN_REPETITIONS:
@@ -44,7 +44,9 @@ def paired_ratio(values: ArrayLike, others: ArrayLike, level: float = 0.95) -> G
     """Return the geometric mean of values / others, paired by repetition; both as in `geometric_mean`."""
     numerators, denominators = (np.asarray(side, dtype=np.float64) for side in (values, others))
     if numerators.shape != denominators.shape:
-        raise ValueError(f"others: shape {denominators.shape}, values have {numerators.shape}; pair them by repetition")
+        raise ValueError(
+            f"others: has shape {denominators.shape}, but values has {numerators.shape}; pair them by repetition"
+        )
     if not (denominators > 0).all():
-        raise ValueError("others: one is not above 0; a clock that saw nothing measured nothing")
+        raise ValueError("others: a value is not positive; measure it again with a finer clock")
     return geometric_mean(numerators / denominators, level)

@@ -176,4 +176,4 @@ def check_method(method: str, problems: int) -> None:
     if method not in METHODS:
         raise ValueError(f"method: {method!r} is unknown; name one of {', '.join(METHODS)}")
     if problems < 2:
-        raise ValueError(f"problems: {problems} cannot be compared; plan at least two")
+        raise ValueError(f"problems: {problems} are too few to compare; plan at least two")

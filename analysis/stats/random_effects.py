@@ -41,10 +41,10 @@ def pool_effects(effects: Sequence[float], errors: Sequence[float], *, level: fl
     studies and for an error that is not above zero, which would outweigh all others.
     """
     if len(effects) < 2:
-        raise DegenerateDifference(f"effects: {len(effects)} study; pooling needs two or more")
+        raise DegenerateDifference(f"effects: {len(effects)} study cannot be pooled; pass two or more")
     values, variances = np.asarray(effects, dtype=float), np.asarray(errors, dtype=float) ** 2
     if not (variances > 0).all():
-        raise DegenerateDifference("errors: one is not above zero; a study in which no problem differs has no weight")
+        raise DegenerateDifference("errors: a value is not above zero, so that its study has no weight; leave it out")
     with np.errstate(divide="ignore"):  # of a statistic that is not read, where all effects are equal
         tau_squared = max(float(combine_effects(values, variances, method_re="iterated").tau2), 0.0)
     fixed_weights = 1 / variances / (1 / variances).sum()

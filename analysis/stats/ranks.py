@@ -25,9 +25,9 @@ def spearman(x: ArrayLike, y: ArrayLike) -> float:
     """
     sides = [np.asarray(side, dtype=np.float64) for side in (x, y)]
     if sides[0].shape != sides[1].shape or sides[0].ndim != 1:
-        raise ValueError(f"two lists of one length are ranked, not {sides[0].shape} and {sides[1].shape}")
+        raise ValueError(f"sides: two lists of equal length can be ranked, not {sides[0].shape} and {sides[1].shape}")
     if not all(np.isfinite(side).all() for side in sides):
-        raise ValueError("a value that is not finite has no rank")
+        raise ValueError("sides: a value is not finite and has no rank; leave it out")
     first, second = (stats.rankdata(side) - (len(side) + 1) / 2 for side in sides)
     spread = math.sqrt(float(first @ first) * float(second @ second))
     return float(first @ second) / spread if spread else math.nan

@@ -40,13 +40,14 @@ def score_notes(contrasts: Iterable[Mapping[str, Any]]) -> list[str]:
     every, notes = list(contrasts), []
     if any("scored" in contrast for contrast in every):
         notes.append(
-            f"Accuracy is {name_score(every)}, from 0 to 1; gains and losses are answers that score higher, or lower."
+            f"Accuracy is {name_score(every)}, from 0 to 1; gains and losses count the answers with a "
+            "higher or lower score."
         )
     if any("clusters" in contrast for contrast in every):
         notes.append("n: problems/clusters. Intervals and p resample whole clusters.")
     if uneven := [contrast for contrast in every if "effective_clusters" in contrast]:
         least = min(contrast["effective_clusters"] for contrast in uneven)
-        notes.append(f"Clusters differ in size; the fewest weigh as {least} of one size.")
+        notes.append(f"Clusters differ in size; the fewest count as {least} clusters of equal size.")
     return notes
 
 
@@ -98,7 +99,7 @@ def interval_heading(contrasts: Iterable[Mapping[str, Any]]) -> str:
 def idle_text(contrast: Mapping[str, Any]) -> str:
     """Return why an estimated contrast is no evidence, or is counted elsewhere; empty for one that counts."""
     if not contrast["matched"]:
-        return "unmatched" if contrast.get("saves") is None else "saves nothing"
+        return "unmatched" if contrast.get("saves") is None else "saves no memory"
     if contrast.get("floor", {}).get("uninformative"):
         return "uninformative"
     return "counted above" if "repeats" in contrast else ""

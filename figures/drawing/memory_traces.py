@@ -36,11 +36,11 @@ class Trace(NamedTuple):
     slots: MomentStatistics
     """Moment 0 is the end of the prefill after its eviction; one more after every decode step."""
     over: MomentStatistics | None
-    """The same, less the budget of each lane; None for an arm that never evicts."""
+    "The same, minus the budget of each lane; None for an arm that never evicts."
     overall: float
-    """Mean over the moments of a lane, then over lanes: the basis of memory matching."""
+    "Mean over the moments of a lane, then over lanes; memory is matched by this value."
     state: int
-    """The maximum bytes of policy memory besides the slots, in any lane."""
+    "The maximum bytes of policy memory in addition to the slots, in any lane."
     token: float
     """Bytes of the keys and values of one token; see `read_traces`."""
     events: bool
@@ -144,11 +144,11 @@ class _SideFiles:
             slots, heads = self.files[name][int(index) if mark else 0]
             mean_counts: NDArray[np.float64] = slots.astype(np.float64) / heads
         except FileNotFoundError:
-            raise RecordError(f"{path.name}: missing among the trajectories; bring back the whole folder") from None
+            raise RecordError(f"{path.name}: is missing among the trajectories; restore the whole folder") from None
         except RecordError:
             raise
         except (OSError, ValueError, KeyError, IndexError, TypeError, RecursionError):
-            raise RecordError(f"{path.name}: damaged; bring back the whole folder of trajectories") from None
+            raise RecordError(f"{path.name}: is damaged; restore the whole folder of trajectories") from None
         return mean_counts
 
 

@@ -79,16 +79,16 @@ def read_judged(folder: Path, witness: str = formatting.WITNESS) -> dict[str, An
         return untrusted_files.Fields(str(path), {**content["judged"], "witness": witness})
     except OSError as problem:
         if not Path(folder).is_dir():
-            raise NoVerdict(f"{folder}: no such folder; name one, such as registrations/quickstart") from None
+            raise NoVerdict(f"{folder}: does not exist; name a folder such as registrations/quickstart") from None
         if isinstance(problem, FileNotFoundError):
             if not (Path(folder) / "protocol.toml").exists():
-                raise NoVerdict(f"{folder}: holds no registration; name one that does") from None
+                raise NoVerdict(f"{folder}: contains no registration; name the folder of one") from None
             raise NoVerdict(f"{folder}: has no verdict; run: kv-prereg confirm {folder}") from None
         raise NoVerdict(f"{path}: {problem.strerror}; run: kv-prereg audit {folder}") from None
     except RecordError as error:
         raise NoVerdict(str(error)) from None
     except (ValueError, KeyError, TypeError, RecursionError):
-        raise NoVerdict(f"{path}: holds no judgement; run: kv-prereg audit {folder}") from None
+        raise NoVerdict(f"{path}: contains no judgement; run: kv-prereg audit {folder}") from None
 
 
 def read_supported_judgement(folder: Path) -> dict[str, Any]:

@@ -63,14 +63,20 @@ def ablation(judged: Mapping[str, Any], lock: Mapping[str, Any]) -> Figure:
         f"Accuracy of each variant minus that of {subject}",
         [
             page.study_status(judged),
-            f"{judged['family']} registered contrasts of {subject}, turned round; {judged['method']}, alpha "
-            f"{judged_numbers.format_level(judged['alpha'])}.",
+            (
+                f"{judged['family']} registered contrasts of {subject}, with the sign reversed; "
+                f"{judged['method']}, alpha {judged_numbers.format_level(judged['alpha'])}."
+            ),
         ],
         [
-            f"Line: simultaneous interval of the family. Filled bar and ◆: passes {correction}. ○ does not. "
-            "◇ passes but counts for nothing, since memory was not matched (†).",
-            f"discordant: share of the answers in which {subject} and the variant differ. Shaded: effects "
-            "smaller than what the study finds with 80 % power, as registered:",
+            (
+                f"Line: simultaneous interval of the family. Filled bar and ◆: significant after {correction}. "
+                "○: not significant. ◇: significant but not counted, because memory was not matched (†)."
+            ),
+            (
+                f"discordant: share of the answers in which {subject} and the variant differ. Shaded: effects "
+                "smaller than those that the study detects with 80 % power, as registered:"
+            ),
             *formatting.score_notes(contrasts),
             *(_describe_detectable(task, lock) for task in dict.fromkeys(contrast["task"] for contrast in contrasts)),
         ],

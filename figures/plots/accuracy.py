@@ -45,7 +45,7 @@ def accuracy(judged: Mapping[str, Any], lanes: Any) -> Figure:
         "Accuracy of every arm (exploratory)",
         [
             page.study_status(judged),
-            "Intervals per arm; contrasts are paired: see forest. Intervals that overlap decide nothing.",
+            ("Intervals are per arm; for paired contrasts see the forest plot. Overlap of intervals decides nothing."),
         ],
         [
             f"Line: 95 % interval over problems, {_interval_text(lanes)}. Not corrected for the number of arms.",
@@ -107,10 +107,10 @@ def arm_accuracy(lanes: Any) -> ArmAccuracy:
 def _interval_text(lanes: Any) -> str:
     """Return the description of the intervals."""
     if "cluster" in lanes:
-        return "a bootstrap of clusters of problems where a task has some"
+        return "a bootstrap of clusters of problems if a task has clusters"
     if has_scores(lanes):
         return "a bootstrap of problem means"
-    return "exact (Clopper-Pearson) with one seed, with more a bootstrap of problem means"
+    return "exact (Clopper-Pearson) with one seed, a bootstrap of problem means with more"
 
 
 def _format_cells(entry: ArmAccuracy) -> dict[str, str]:

@@ -22,10 +22,10 @@ APART = 2.5  # points between the limits of arms with the same memory
 # What a protocol matches -> the label of the axis, and the size of its unit in the judged number.
 AXES: Mapping[str, tuple[str, float]] = MappingProxyType(
     {
-        "slots": ("slots held per KV head and layer, mean", 1),
-        "bytes": ("KiB of keys and values held, mean", 1024),
-        "total": ("KiB held, with the policy's own state, mean", 1024),
-        READS: ("slots per KV head and layer that a new token reads, mean", 1),
+        "slots": ("mean slots used per KV head and layer", 1),
+        "bytes": ("mean KiB of keys and values", 1024),
+        "total": ("mean KiB, including the policy's own state", 1024),
+        READS: ("mean slots per KV head and layer that a new token reads", 1),
     }
 )
 
@@ -55,7 +55,7 @@ def budget_curve(judged: Mapping[str, Any], lock: Mapping[str, Any], panels: Seq
     smallest = RULES[judged["rule"]].smallest_budgets(judged)
     margin = float(judged["margin"]) if smallest else None
     subtitle = [page.study_status(judged), *_subtitle(smallest, margin)]
-    title = "Accuracy against the memory that was held" + ("" if smallest else " (exploratory)")
+    title = "Accuracy against measured memory" + ("" if smallest else " (exploratory)")
     label, _ = AXES[_matched_memory(lock)]
     arms = list(dict.fromkeys(arm for panel in panels for arm in panel.arms))
     subject = judged["contrasts"][0]["subject"]
@@ -120,23 +120,28 @@ def _arm_memory(arm: Mapping[str, Any], matched: str) -> float:
 def _subtitle(smallest: Mapping[str, str | None], margin: float | None) -> list[str]:
     """Return the subtitle: the smallest lossless budget of each arm."""
     if margin is None:
-        return ["Limits per arm; contrasts are paired: see forest. Where two lines cross decides nothing."]
+        return [
+            ("Limits are per arm; for paired contrasts see the forest plot. A crossing of two lines decides nothing.")
+        ]
     budgets = ", ".join(f"{arm} {budget or 'at none of its budgets'}" for arm, budget in smallest.items())
     points = judged_numbers.format_points(str(margin)).lstrip("+")
-    return [f"Smallest budget shown within {points} pp of the full cache: {budgets}."]
+    return [f"Smallest budget shown to be within {points} pp of the full cache: {budgets}."]
 
 
 def _notes(margin: float | None, subject: str, *, has_all_limits: bool) -> list[str]:
     """Return the notes. has_all_limits: whether each arm has limits, or the subject alone."""
     whose = "side by side" if has_all_limits else f"of {subject} alone"
     notes = [
-        f"Vertical lines, {whose}, and the band: 95 % intervals (Wilson), problems counted and not answers; not "
-        "corrected. Ticks: memory held, mean of the arms, and in brackets the budget. Arms that score by one formula "
-        "share a colour; where formulas are many, colours come again."
+        (
+            f"Vertical lines, {whose}, and the band: 95 % intervals (Wilson) over problems, not answers; not "
+            "corrected. Ticks: measured memory, mean of the arms, with the budget in brackets. Arms that score "
+            "by the same formula share a colour; if there are many formulas, colours repeat."
+        )
     ]
     if margin is not None:
         notes.append(
-            "Ring: the smallest budget that the registered rule finds lossless, for all models and tasks together. "
-            "Dashed: the margin below the full cache. The rule compares problem by problem; these intervals do not."
+            "Ring: the smallest budget that the registered rule finds lossless, over all models and tasks "
+            "together. Dashed: the margin below the full cache. The rule compares problem by problem; "
+            "these intervals do not."
         )
     return notes

@@ -17,8 +17,8 @@ from protocol.formats.escape import escape_tags
 
 FEWEST = 5  # answers below which a share has no limits: those of one answer would be the longest bar
 LIMITS = (
-    "95 % limits (Wilson), problems counted and not answers; left out of shares of fewer than "
-    f"{FEWEST} answers, which are counts."
+    f"95 % limits (Wilson) over problems, not answers; shares of fewer than {FEWEST} answers are shown "
+    "as counts without limits."
 )
 COLUMNS = {"wrong": 0.65, "no answer, % of wrong": 1.55, "truncated, % of all": 1.55}
 
@@ -33,11 +33,11 @@ class Ending(NamedTuple):
     wrong: Share
     """Wrong or without an answer, among those with a grade."""
     no_answer: Share
-    """Without an answer, among the wrong."""
+    "Without an answer, among the wrong ones."
     truncated: Share
-    """Stopped by the limit of tokens, among those that were generated."""
+    "Stopped at the token limit, among those that were generated."
     ungraded: int
-    """Lanes without a grade. They count in `truncated` alone, and only if they were generated."""
+    "Lanes without a grade. They count only in `truncated`, and only if they were generated."
 
 
 def count_endings(lanes: Any) -> list[Ending]:
@@ -66,12 +66,14 @@ def collapse(judged: Mapping[str, Any], cells: Sequence[Ending]) -> Figure:
     drawn = draw_table(
         rows,
         COLUMNS,
-        "Wrong answers that are no answer (exploratory)",
-        [page.study_status(judged), "Where many are, a cell tells little about what the cache kept."],
+        "Wrong answers that contain no answer (exploratory)",
+        [page.study_status(judged), "A cell with many of them says little about what the cache kept."],
         [
-            "● of the wrong answers, those without an answer. □ of all answers, those truncated at the "
-            f"limit of tokens. Lines and brackets: {LIMITS}",
-            "wrong: answers that are wrong or missing, all seeds. Answers without a grade are left out.",
+            (
+                "● share of wrong answers that contain no answer. □ share of all answers that were truncated "
+                f"at the token limit. Lines and brackets: {LIMITS}"
+            ),
+            ("wrong: answers that are wrong or missing, over all seeds. Answers without a grade are left out."),
         ],
         plot=3.6,
         below=0.5,
@@ -118,7 +120,6 @@ def format_markdown(judged: Mapping[str, Any], cells: Sequence[Ending]) -> str:
         lines.append([*ending[:4], str(ending.wrong.n_total), *texts, str(ending.ungraded)])
     rows = "\n".join(f"| {' | '.join(line)} |" for line in lines)
     return escape_tags(
-        f"# Wrong answers that are no answer\n\n{page.study_status(judged)}\n\n"
-        "Exploratory. Counts are answers, all seeds; truncated: stopped at the limit of tokens. "
-        f"{LIMITS}\n\n{rows}\n"
+        f"# Wrong answers that contain no answer\n\n{page.study_status(judged)}\n\nExploratory. Counts are "
+        f"answers over all seeds; truncated: stopped at the token limit. {LIMITS}\n\n{rows}\n"
     )

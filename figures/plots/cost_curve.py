@@ -42,19 +42,23 @@ def cost_curve(judged: Mapping[str, Any], lock: Mapping[str, Any], panels: Seque
     """
     arms = list(dict.fromkeys(arm for panel in panels for arm in panel.arms))
     subject = judged["contrasts"][0]["subject"]
-    slots = "that a token read" if "mean_reads" in judged["arms"][0] else "held while it was decoded"
+    slots = "that each token read" if "mean_reads" in judged["arms"][0] else "in use when it was decoded"
     style = named_lines.styles(subject, named_lines.scoring_families(lock, arms))
     drawn = named_lines.build_panels(
         panels,
-        "Accuracy against what decoding read (exploratory)",
-        [page.study_status(judged), "To the left is cheaper. Where two lines cross decides nothing."],
+        "Accuracy against slots read while decoding (exploratory)",
+        [page.study_status(judged), "Further left is cheaper. A crossing of two lines decides nothing."],
         [
-            f"Slots read: the tokens of an answer times the slots {slots}, per KV head and "
-            "layer; mean over answers. Counted and not timed: seconds are those of a batch in which the arms "
-            "decode together. What a policy computes to choose slots is not in it, nor is the prompt. An arm "
-            "that breaks its answers off early reads little, too.",
-            f"Larger markers: larger budgets. Cross: the full cache. Lines at {subject}, and band: 95 % "
-            "intervals (Wilson), problems counted and not answers; not corrected.",
+            (
+                f"Slots read: the tokens of an answer times the slots {slots}, per KV head and layer; mean "
+                "over answers. Slots are counted, not timed, because seconds would be those of a batch in "
+                "which the arms decode together. The computation by which a policy selects slots is not "
+                "included, nor is the prompt. An arm that stops its answers early also reads little."
+            ),
+            (
+                f"Larger markers: larger budgets. Cross: the full cache. Lines at {subject}, and band: 95 % "
+                "intervals (Wilson) over problems, not answers; not corrected."
+            ),
         ],
         "slots read per answer, thousands",
     )

@@ -74,10 +74,13 @@ def divergence(judged: Mapping[str, Any], arms: Sequence[ArmDivergence]) -> Figu
         2 * MARGIN + 2 * (LEFT + PLOT),
         block * len(cells) + legend,
         "Divergence from the full cache along its text (exploratory)",
-        [page.study_status(judged), "Every arm is fed the full cache's text, and evicts as ever."],
+        [page.study_status(judged), "Every arm is fed the full cache's text, and evicts as usual."],
         [
-            "Means over all lanes that are so long, of up to 20 stretches of positions. Left: positions at which the "
-            "arm would have said another token. Right: KL(full cache || arm) of the next token, at temperature 1."
+            (
+                "Means over all lanes of at least this length, for up to 20 segments of positions. Left: share "
+                "of positions at which the arm would have chosen another token. Right: KL(full cache || arm) "
+                "of the next token, at temperature 1."
+            )
         ],
     )
     for number, cell in enumerate(cells):

@@ -78,7 +78,9 @@ def draw_panels(judged: Mapping[str, Any], parts: Sequence[Part]) -> Figure:
                 _draw_row_names(axes, block, width)
             _draw_column(axes, layout, block, column)
         top -= TICKS + APART
-    caption = "accuracy difference, percentage points: right of 0 the first arm is better, left of it the second"
+    caption = (
+        "accuracy difference, percentage points: the first arm is better to the right of 0, the second to the left"
+    )
     sheet.add_text(MARGIN, 0.12, caption, color=INK)
     return sheet.figure
 
@@ -174,7 +176,7 @@ def _draw_column(axes: Any, layout: Layout, block: Block, column: str) -> None:
 def _number_notes(contrasts: Sequence[Mapping[str, Any]]) -> list[str]:
     sizes = sorted({contrast["n"] for contrast in contrasts})
     problems = f"{sizes[0]} to {sizes[-1]}" if len(sizes) > 1 else f"{sizes[0]}"
-    text = f"Δ: difference in percentage points, of {problems} problems."
+    text = f"Δ: difference in percentage points, over {problems} problems."
     if any(contrast["difference"] is None for contrast in contrasts):
         text += " none: not estimated."
-    return [f"{text} p and memory: in the tables of the report."]
+    return [f"{text} For p and memory, see the tables of the report."]

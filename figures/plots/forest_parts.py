@@ -19,9 +19,9 @@ MINUS = "\N{MINUS SIGN}"
 # column "cache".
 EQUAL = {"slots": "at equal slots", "bytes": "at equal bytes", "total": "at equal bytes, all", READS: "at equal reads"}
 MEMORY_NAMES = {
-    "slots": "mean slots held",
+    "slots": "mean slots in use",
     "bytes": "mean bytes of keys and values",
-    "total": "mean bytes, with those of the policy's own state",
+    "total": "mean bytes, including the policy's own state",
     READS: "mean slots that a new token reads",
 }
 
@@ -62,7 +62,7 @@ def split_parts(judged: Mapping[str, Any]) -> list[Part]:
         return [Part("", registered, outside=False)]
     outside_rule, method = judged["beside"], judged["method"]
     inside = f"{judged['family']}, {formatting.format_correction(method, judged)}"
-    outside = f"{outside_rule['family']}, {formatting.format_correction(method, outside_rule)} over these alone"
+    outside = f"{outside_rule['family']}, {formatting.format_correction(method, outside_rule)} over these only"
     auxiliary = outside_rule["auxiliary"] if len(outside_rule["auxiliary"]) <= AUXILIARY else []
     return [
         Part(f"(a) Registered contrasts: {inside}", registered, outside=False),
@@ -92,7 +92,7 @@ def part_rows(part: Part) -> list[TableRow]:
         label_of = lambda contrast: f"{contrast['subject']} " * has_several + f"against {contrast['against']}"  # noqa: E731
         return group_entries(part.contrasts, label_of)
     rows = []
-    for tested, suffix in ((True, ""), (False, " (auxiliary, no correction)")):
+    for tested, suffix in ((True, ""), (False, " (auxiliary, not corrected)")):
         group = [contrast for contrast in part.contrasts if contrast["tested"] == tested]
         if len(set(map(pair_label, group))) < len(set(map(_setting_label, group))):
             heading, label = pair_label, _setting_label
@@ -159,11 +159,11 @@ def _mark_notes(judged: Mapping[str, Any], parts: Sequence[Part]) -> list[str]:
     sentences.append("Arrowhead: the interval continues beyond the axis.")
     reason = formatting.unmatched_reason(contrasts)
     marks = (
-        "◆ differs from 0 after correction, at matched memory. ○ and ◇ count for nothing: no difference "
+        "◆ differs from 0 after correction, at matched memory. ○ and ◇ are not counted: no difference "
         f"after correction, or {reason} (†)."
     )
     if bound:  # such a rule may require a difference from 0 below the margin
-        marks = f"◆ differs from 0 after correction, ○ does not, ◇ does where {reason} (†); no rule reads that."
+        marks = f"◆ differs from 0 after correction, ○ does not, ◇ does, but {reason} (†); no rule uses this."
     if not all(contrast["tested"] for contrast in contrasts):
         marks += " □ is not tested."
     if any(part.outside for part in parts):
@@ -171,7 +171,7 @@ def _mark_notes(judged: Mapping[str, Any], parts: Sequence[Part]) -> list[str]:
     drawn = sum(not contrast["tested"] for contrast in contrasts)
     omitted = len(judged.get("beside", {}).get("auxiliary", ())) - drawn
     if omitted:
-        marks += f" Not drawn: {omitted} auxiliary comparisons, which nothing corrects; the verdict lists them."
+        marks += f" Not drawn: {omitted} auxiliary comparisons without correction; the verdict lists them."
     return [" ".join(sentences), marks]
 
 
@@ -181,8 +181,9 @@ def memory_notes(contrasts: Sequence[Mapping[str, Any]], first: str, second: str
     notes = [f"cache: {MEMORY_NAMES[unit]}, {first} over {second}."]
     if any(map(equal_memory_text, contrasts)):
         notes.append(
-            f"{EQUAL[unit]}: where memory was not matched, against the {second} interpolated between its budgets; "
-            f"outside: those budgets do not bracket the {'slots' if unit == 'slots' else 'bytes'}. Decides nothing."
+            f"{EQUAL[unit]}: where memory was not matched, the difference from the {second} interpolated "
+            "between its budgets; outside: those budgets do not bracket the "
+            f"{'slots' if unit == 'slots' else 'bytes'}. Decides nothing."
         )
     return notes
 

@@ -78,11 +78,13 @@ def levels(judged: Mapping[str, Any], cells: Sequence[Level]) -> Figure:
         width,
         block * lines + legend,
         "Accuracy by level of difficulty (exploratory)",
-        [page.study_status(judged), "Limits per arm and level; contrasts are paired: see forest."],
+        [page.study_status(judged), "Limits are per arm and level; for paired contrasts see the forest plot."],
         [
-            f"Vertical lines{'' if has_few_arms else f', of {subject} and of the full cache'}: 95 % limits (Wilson), "
-            f"problems counted and not answers; not corrected. {problems} problems a level."
-            + (" Arms stand side by side at a level." if has_few_arms else "")
+            (
+                f"Vertical lines{'' if has_few_arms else f', of {subject} and of the full cache'}: 95 % limits "
+                f"(Wilson) over problems, not answers; not corrected. {problems} problems per level."
+            )
+            + (" Arms are drawn side by side at each level." if has_few_arms else "")
         ],
     )
     for row, setting in enumerate(settings):

@@ -31,11 +31,14 @@ def looks(judged: Mapping[str, Any]) -> Figure:
     sheet = page.new_sheet(
         2 * MARGIN + LEFT + WIDTH,
         HEIGHT + BELOW + LEGEND * (len(names) + 1),
-        "Looks, and the boundaries at which they decide",
+        "Looks and their decision boundaries",
         [page.study_status(judged), f"The study {verdict_line.describe_stop(field)}."],
         [
-            "z: normal quantile of the p of the data so far, of a difference beyond what memory may explain. "
-            "Dashed: the boundary of each look, from alpha, its spending and the contrasts. Dotted: all problems."
+            (
+                "z: normal quantile of the p value at each look, for a difference beyond what memory may "
+                "explain. Dashed: the boundary of each look, which follows from alpha, its spending and the "
+                "number of contrasts. Dotted: all problems."
+            )
         ],
     )
     axes = sheet.add_axes(MARGIN + LEFT, LEGEND * (len(names) + 1) + BELOW, WIDTH, HEIGHT)
@@ -49,7 +52,7 @@ def looks(judged: Mapping[str, Any]) -> Figure:
     axes.axvline(field["problems"][-1], color=INK, linewidth=0.8, linestyle=":")
     axes.set_xticks(field["problems"])
     axes.set_xlim(0, 1.05 * field["problems"][-1])
-    axes.set_xlabel("problems of each task")
+    axes.set_xlabel("problems per task")
     axes.set_ylabel("z")
     axes.spines[["right", "top"]].set_visible(False)
     sheet.add_legend(axes.get_lines()[: len(names)])

@@ -73,9 +73,12 @@ def needle(judged: Mapping[str, Any], cells: Sequence[Cell]) -> Figure:
         "Needle accuracy by length and depth (exploratory)",
         [page.study_status(judged), f"Only the registered contrasts are confirmatory. Tasks: {tasks}."],
         [
-            f"Each cell: {score} in % and, below, the number of problems. Pale is 0, dark is 100; a blank place had no "
-            "graded problem. depth: share of the text before the fact. tokens: longest prompt of the task.",
-            *(f"{arm} evicts nothing, has no budget and is shown beside each." for arm in full_arms),
+            (
+                f"Each cell: {score} in % and, below, the number of problems. Pale is 0, dark is 100; a blank "
+                "cell had no graded problem. depth: share of the text before the fact. tokens: longest prompt "
+                "of the task."
+            ),
+            *(f"{arm} evicts nothing, has no budget and is shown next to each." for arm in full_arms),
         ],
     )
     axes = paper.add_axes(0, 0, width, block * len(models) + 0.1)

@@ -36,12 +36,12 @@ def pooled_forest(studies: PooledStudies) -> Figure:
     axes.axvline(0, color=PALE, linewidth=0.8, zorder=0)
     axes.set_ylim(top, 0)
     axes.set_yticks(ticks, labels)
-    axes.set_xlabel("difference of accuracy, percentage points")
+    axes.set_xlabel("difference in accuracy, percentage points")
     axes.spines[["top", "right", "left"]].set_visible(False)
     axes.tick_params(axis="y", length=0)
     title = f"{studies.studies[0]} and {len(studies.studies) - 1} fresh replications: an exploratory summary"
     figure.text(0.12 / WIDTH, 1 - 0.14 / height, title, va="top", weight="bold", color=INK)
-    subtitle = "Lines and diamonds: 95 % intervals, uncorrected. Thin line: where a further study may lie."
+    subtitle = "Lines and diamonds: 95 % intervals, uncorrected. Thin line: prediction interval for a further study."
     figure.text(0.12 / WIDTH, 1 - 0.38 / height, subtitle, va="top", color=PALE)
     return figure
 

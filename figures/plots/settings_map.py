@@ -48,7 +48,7 @@ def settings_panels(
     lock does not contain the settings of policies.
     """
     if not lock.get("policies"):
-        raise NoGrid("policies: the lock is of before settings were locked; register the study again")
+        raise NoGrid("policies: this lock was made before locks recorded settings; register the study again")
     ran = dict.fromkeys(lanes.loc[lanes["budget"] != "full", "arm"])
     settings_of = {arm: lock["policies"][arm] for arm in ran if arm in lock["policies"]}
     grid = build_grid(settings_of, rows, columns)
@@ -98,7 +98,7 @@ def settings_map(
         "Accuracy over two settings (exploratory)",
         [
             page.study_status(judged) if judged else f"{title}: development problems, no verdict",
-            "One scale of colours for all panels. Intervals per cell; which cell is best decides nothing.",
+            "One colour scale for all panels. Intervals are per cell; which cell is best decides nothing.",
         ],
         _notes(grid, panels, " and, below, the number of problems" if several else f", of {counts[0]} problems"),
     )
@@ -128,12 +128,16 @@ def _notes(grid: Grid, panels: Sequence[SettingsPanel], counted: str) -> list[st
     cells = [cell for panel in panels for cell in panel.cells.values()]
     half = max((cell.high - cell.low) / 2 for cell in cells)
     notes = [
-        f"Each cell: {axis_label(cells)[:-3]} in %{counted}. 95 % interval of a cell (Wilson): up to {100 * half:.1f} "
-        f"pp to either side. The best of {len(grid.arms)} cells looks better here than on other problems."
+        (
+            f"Each cell: {axis_label(cells)[:-3]} in %{counted}. 95 % interval of a cell (Wilson): up to "
+            f"{100 * half:.1f} pp to either side. The best of {len(grid.arms)} cells looks better here than it "
+            "would on other problems."
+        )
     ]
     if any(_frame_edges(grid, panel) for panel in panels):
         notes.append(
-            "Framed: settings with the same grade, length and memory on every lane: no answer tells them apart."
+            "Framed: settings with the same grade, length and memory on every lane, so that no answer "
+            "distinguishes them."
         )
     if grid.other_arms:
         notes.append(f"Not on the map: {', '.join(grid.other_arms)}.")

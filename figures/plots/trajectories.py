@@ -80,19 +80,24 @@ def trajectories(judged: Mapping[str, Any], traces: Sequence[Trace]) -> Figure:
     paper = page.new_sheet(
         2 * MARGIN + across * wide + (across - 1) * BETWEEN,
         body,
-        "Cache held above the budget, step by step (exploratory)",
+        "Cache size above the budget, step by step (exploratory)",
         [
             page.study_status(judged),
-            "Memory is matched by the mean over a whole generation, not by what is held after the prefill.",
+            ("Memory is matched by the mean over a whole generation, not by the cache size after the prefill."),
         ],
         [
-            "Strip: slots held per KV head and layer, less the budget of the lane. Line: mean over the lanes "
-            f"that still decode, all problems and seeds. Blue: {BAND[0]} to {BAND[1]} % of them. Dashed: the "
-            "budget. Grey ground: lanes that still decode; to the full height, all. One scale for the strips "
-            "of a block; how a cache fills before it comes up to its budget may lie below.",
-            "after prefill: slots held with the first event. mean: over the whole generation of a lane, then "
-            "over lanes. state: the most bytes that the policy itself carried; tok-eq: the tokens whose keys "
-            "and values, as stored, take as many.",
+            (
+                "Strip: slots in use per KV head and layer, minus the budget of the lane. Line: mean over the "
+                f"lanes that still decode, all problems and seeds. Blue: {BAND[0]} to {BAND[1]} % of them. "
+                "Dashed: the budget. Grey area: share of lanes that still decode; full height means all. All "
+                "strips of a block share one scale, which may cut off a cache that is still filling up to its "
+                "budget."
+            ),
+            (
+                "after prefill: slots in use after the first eviction step. mean: over the whole generation of "
+                "a lane, then over lanes. state: the most bytes of the policy's own state; tok-eq: the number "
+                "of tokens whose stored keys and values take as many bytes."
+            ),
         ],
     )
     top = body
@@ -134,8 +139,8 @@ def _draw_block(
     edges = dict(zip(NUMBERS, start + plot + np.cumsum(list(NUMBERS.values())), strict=True))
     for head, right in edges.items():
         text(right, top - TITLE + 0.1, head, ha="right", va="baseline", color=PALE, linespacing=1.0)
-    between = " " if plot > text_width(f"slots held {MINUS} budget") + 0.2 else "\n"
-    axis = f"slots held{between}{MINUS} budget"
+    between = " " if plot > text_width(f"slots in use {MINUS} budget") + 0.2 else "\n"
+    axis = f"slots in use{between}{MINUS} budget"
     text(start, top - TITLE + 0.1, axis, va="baseline", color=PALE, linespacing=1.0)
     up = top - TITLE
     for number, (trace, over) in enumerate(block.strips):

@@ -22,7 +22,7 @@ def format_answer(judged: Row, decision: Row | None = None) -> str:
     if judged["verdict"] == verdict_line.SCREENED:
         few = verdict_line.smallest_contrast(judged["contrasts"])[1]
         is_shipped = verdict_line.is_judged_as_shipped(judged)
-        opening = f"Not decided: {few} only screens" + f". The rule alone says {rule_verdict}" * is_shipped
+        opening = f"Not decided: {few} is only a screening" + f". The rule alone says {rule_verdict}" * is_shipped
     elif judged["verdict"] == "DEVIATED":
         why = "did not keep to its looks" if "looks" in judged else "amends one that had been claimed"
         opening = f"Not decided: this study {why}. The rule alone says {rule_verdict}"
@@ -35,7 +35,7 @@ def format_answer(judged: Row, decision: Row | None = None) -> str:
             word = "yes" if rule_verdict == CONFIRMED else "no"
             opening = f"By the published rule {word}{scope}{_format_words(judged)}"
     else:
-        opening = "This study could not tell" if _void_reasons(judged) else "Not shown"
+        opening = "This study could not decide" if _void_reasons(judged) else "Not shown"
     void = _void_reasons(judged) if rule_verdict == INCONCLUSIVE else ""
     finding = void or RULES[judged["rule"]].text.answer(judged, rule_verdict, decision or {})
     return " ".join([f"{opening}: {finding}.", *_caveats(judged)])
@@ -67,9 +67,9 @@ def _void_reasons(judged: Row) -> str:
     if uninformative := describe_uninformative(contrasts):
         reasons.append(uninformative)
     if missing.get("owed") and not verdict_line.is_judged_as_shipped(judged):
-        reasons.append(f"the answer depends on what {missing['lanes']} lanes without a grade would have been")
+        reasons.append(f"the answer depends on the grades of {missing['lanes']} lanes that ended without one")
     elif missing.get("owed"):
-        reasons.append("the rule is met only if the lanes that a comparator ended without a grade are wrong")
+        reasons.append("the rule is met only if the ungraded lanes of a comparator count as wrong")
     return "; ".join(reasons)
 
 
@@ -78,7 +78,7 @@ def _caveats(judged: Row) -> list[str]:
     rule, contrasts, messages = RULES[judged["rule"]], judged["contrasts"], []
     if "sound" in judged and judged["verdict"] != verdict_line.REUSED:
         word, method = verdict_line.sound_word(judged), judged["sound"]["method"]
-        messages.append(f"By {method}, which holds its level, the rule says {word}.")
+        messages.append(f"By {method}, which keeps its error level, the rule says {word}.")
     if "selected" in judged:
         subject, chosen = contrasts[0]["subject"], judged["selected"]["arm"]
         messages.append(f"{subject} is {chosen}, selected on development problems.")
@@ -89,7 +89,7 @@ def _caveats(judged: Row) -> list[str]:
     if memory_explained := [contrast for contrast in estimated if (contrast.get("memory") or {}).get("decided")]:
         refute = verdict_line.rule_verdict(judged) == REFUTED and "margin" in judged
         is_apart = refute and not any(beyond_margin(judged, memory_explained, rule.has_two_sided_margin))
-        others = ", in none that refutes" if is_apart else ""
+        others = ", but in none of those that refute" if is_apart else ""
         among = f"{len(memory_explained)} of {count_contrasts(contrasts)}{others}"
         messages.append(f"Unequal memory may explain the difference in {among}.")
     uninformative = describe_uninformative(contrasts)

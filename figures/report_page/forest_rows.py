@@ -155,13 +155,18 @@ def _legend_notes(judged: Row) -> list[str]:
     bounds = " and ".join(f"{_format_points(margin)} points" for margin in rule_margins(judged))
     thin = "the limits that the rule compares with it" if bounds else "simultaneous interval of the family"
     return [
-        f"Dashed: the margin of the rule, {bounds}. The rule asks on which side of it a thin line is; ◆ and "
-        "what a row says are of a difference from zero, and decide nothing here."
+        (
+            f"Dashed: the margin of the rule, {bounds}. The rule uses only the side of the margin on which a "
+            "thin line lies; ◆ and the text of a row refer to a difference from zero, and decide nothing here."
+        )
         if bounds
         else "",
-        f"Thick line: 95 % interval of the contrast alone, uncorrected. Thin line: {thin}. Arrowhead: the interval "
-        f"continues beyond the axis. ◆ passes the correction of its family, ○ does not.{hollow}{unfair} cache: mean "
-        f"{memory_units[formatting.memory_basis(contrasts)]}, subject over comparator.",
+        (
+            f"Thick line: 95 % interval of the contrast alone, uncorrected. Thin line: {thin}. Arrowhead: the "
+            "interval continues beyond the axis. ◆: significant after the correction of its family, ○: not "
+            f"significant.{hollow}{unfair} cache: mean {memory_units[formatting.memory_basis(contrasts)]}, "
+            "subject divided by comparator."
+        ),
         *formatting.score_notes(contrasts),
     ]
 

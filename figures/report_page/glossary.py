@@ -18,7 +18,7 @@ GRADES: Mapping[str, str] = MappingProxyType(
     }
 )
 
-GATE_PASSED = "The gate is passed: the full cache can do the task as registered, for every model and task."
+GATE_PASSED = "The gate is passed: for every model and task, the full cache can do the task as registered."
 
 SINGLE_MODEL = TERMS["for MODEL alone"]
 
@@ -33,13 +33,14 @@ PROVEN = "The proofs that the verdict line names were verified when this page wa
 SECTION_NOTES: Mapping[str, str] = MappingProxyType(
     {
         "contrasts": (
-            "Δ is the accuracy of the subject minus that of the comparator, on the same problems. The 95 % interval is "
-            "for one contrast, the simultaneous one for the family. Gains and losses count the answers that only one "
-            "of the two got right: gains are the subject's. Click a row to read those answers."
+            "Δ is the accuracy of the subject minus that of the comparator, on the same problems. The 95 % "
+            "interval is for one contrast, the simultaneous one for the whole family. Gains and losses "
+            "count the answers that only one of the two arms got right: gains are those of the subject. "
+            "Click a row to read these answers."
         ),
         "cells": (
-            "No rule reads these. Slots are per KV head and layer; truncated: stopped by the limit of "
-            "tokens; no answer: ended without one that a grader could find."
+            "No rule uses these. Slots are per KV head and layer; truncated: stopped at the token limit; "
+            "no answer: ended without an answer that a grader could find."
         ),
     }
 )
@@ -54,8 +55,11 @@ DRAWINGS: Mapping[str, tuple[str, str]] = MappingProxyType(
         ),
         "ablation": (
             "What replacing one part of the policy does",
-            "Bars: accuracy of each variant minus that of the subject, with simultaneous intervals, over the "
-            "effects that the study could not have found. The table of registered contrasts has the numbers.",
+            (
+                "Bars: accuracy of each variant minus that of the subject, with simultaneous intervals, on a "
+                "shaded range of effects that are too small for the study to detect. The table of registered "
+                "contrasts has the numbers."
+            ),
         ),
         "accuracy": (
             "Accuracy of every arm (exploratory)",
@@ -63,15 +67,20 @@ DRAWINGS: Mapping[str, tuple[str, str]] = MappingProxyType(
             "dashed line. The table of accuracy and cost has the numbers.",
         ),
         "budget_curve": (
-            "Exploratory: no rule reads it. The band is the full cache.",
-            "Lines: accuracy of every arm over its budgets, by the memory that it held, with 95 % intervals, "
-            "and the full cache as a band. Rings: the smallest lossless budget, where the rule sought it. "
-            "The table of accuracy and cost has the numbers.",
+            "Exploratory: no rule uses this. The band is the full cache.",
+            (
+                "Lines: accuracy of every arm over its budgets, by measured memory, with 95 % intervals, and "
+                "the full cache as a band. Rings: the smallest lossless budget, if the rule determines it. The "
+                "table of accuracy and cost has the numbers."
+            ),
         ),
         "cost_curve": (
-            "Accuracy against what decoding read (exploratory)",
-            "Lines: accuracy of every arm over its budgets, by the slots that an answer read: its tokens times the "
-            "slots held; and the full cache as a band. The table of accuracy and cost has the numbers.",
+            "Accuracy against slots read while decoding (exploratory)",
+            (
+                "Lines: accuracy of every arm over its budgets, by the slots that an answer read (its tokens "
+                "times the slots in use), and the full cache as a band. The table of accuracy and cost has the "
+                "numbers."
+            ),
         ),
         "settings_map": (
             "Accuracy over two settings (exploratory)",
@@ -79,12 +88,12 @@ DRAWINGS: Mapping[str, tuple[str, str]] = MappingProxyType(
             "The table of accuracy and cost has the numbers.",
         ),
         "looks": (
-            "Looks, and the boundaries at which they decide",
-            "Line plot: the statistic of each contrast at every look, between the registered boundaries.",
+            "Looks and their decision boundaries",
+            ("Line plot: the test statistic of each contrast at every look, between the registered boundaries."),
         ),
         "needle": (
             "Accuracy by depth of the needle (exploratory)",
-            "Heat map: share of correct answers of every arm by where in the prompt the needle lies.",
+            "Heat map: share of correct answers of every arm, by the position of the needle in the prompt.",
         ),
         "levels": (
             "Accuracy by level of difficulty (exploratory)",
@@ -92,19 +101,26 @@ DRAWINGS: Mapping[str, tuple[str, str]] = MappingProxyType(
         ),
         "divergence": (
             "Divergence from the full cache along its text (exploratory)",
-            "Lines: for each arm, over the positions of the full cache's text, the share at which it would have said "
-            "another token, and the divergence in nats. The table of accuracy and cost has the agreement.",
+            (
+                "Lines: for each arm, along the positions of the full cache's text, the share of positions at "
+                "which it would have chosen another token, and the divergence in nats. The table of accuracy "
+                "and cost has the agreement."
+            ),
         ),
         "trajectories": (
-            "Cache held above the budget, step by step (exploratory)",
-            "A strip for each arm: the slots that it held per KV head and layer above its budget after each "
-            "decoded token, the mean and a band over lanes, on a ground as high as lanes still decode. The "
-            "table of accuracy and cost has mean and peak.",
+            "Cache size above the budget, step by step (exploratory)",
+            (
+                "A strip for each arm: its slots per KV head and layer above the budget after each decoded "
+                "token, as the mean and a band over lanes, on a grey area whose height shows the share of "
+                "lanes that still decode. The table of accuracy and cost has mean and peak."
+            ),
         ),
         "collapse": (
             "How answers ended (exploratory)",
-            "Dots: for each arm the share of wrong answers that are no answer at all, and the share of "
-            "generations truncated at the limit of tokens. The table of accuracy and cost has the counts.",
+            (
+                "Dots: for each arm the share of wrong answers that contain no answer at all, and the share of "
+                "generations truncated at the token limit. The table of accuracy and cost has the counts."
+            ),
         ),
         **{
             name: caption

@@ -67,14 +67,15 @@ def read_judged_study(folder: Path, witness: str = formatting.WITNESS) -> Judged
     for name, document_citing, digest in (("lock", verdict, study.registration), ("seal", verdict, seal_digest)):
         if document_citing.get(name) != digest:
             raise RecordError(
-                f"{folder / 'verdict.json'}: {name}: cites another {name}.json; run: kv-prereg audit {folder}"
+                f"{folder / 'verdict.json'}: {name}: cites a different {name}.json; run: kv-prereg audit {folder}"
             )
     if judged["verdict"] not in VERDICT_WORDS:
         raise RecordError(
-            f"{folder / 'verdict.json'}: verdict: no rule says {judged['verdict']!r}; run: kv-prereg audit {folder}"
+            f"{folder / 'verdict.json'}: verdict: {judged['verdict']!r} is not a verdict of any rule; run: "
+            f"kv-prereg audit {folder}"
         )
     if not isinstance(judged["title"], str):
-        raise TypeError("title: is no text")
+        raise TypeError("title: is not text")
     return JudgedStudy(
         study,
         judged,

@@ -29,8 +29,8 @@ STATES = {"verdict.json": "judged", "seal.json": "sealed", "claim.json": "claime
 # Badges of states without a judgement; for other states the badge is the state.
 BADGES = {"locked": "not run", "claimed": "unfinished", "sealed": "unfinished", "written": "not registered"}
 GROUPS = {
-    "Judged, the latest first": ("judged",),
-    "Registered, without a verdict yet": ("locked", "claimed", "sealed"),
+    "Judged, latest first": ("judged",),
+    "Registered, no verdict yet": ("locked", "claimed", "sealed"),
     "Ended without a verdict": ("amended", "withdrawn", "INVALID"),
     "Written, not registered": ("written",),
 }
@@ -66,7 +66,7 @@ class Comparisons(NamedTuple):
 
     records: tuple[PolicyRecord, ...] = ()
     unreadable: tuple[str, ...] = ()
-    """Names of the registrations that have a file that is not in the documented format."""
+    "Names of the registrations with a file that does not have the documented format."
 
 
 NO_COMPARISON = Comparisons()
@@ -226,12 +226,14 @@ def _format_answer(judged: dict[str, Any], lock: dict[str, Any]) -> str:
 def _format_opened(lock: dict[str, Any]) -> str:
     """Return how many held-out problems of each task an earlier registration had opened; empty if none had."""
     if "opened" not in lock:
-        return "not asked"
+        return "not recorded"
     counts = [
         f"{item.opened} of {item.total} of {item.task}, by {', '.join(item.by_registration)}"
         for item in opened_problems(lock)
     ]
-    unreadable = [f"{item['name']} could not be read" for item in lock["opened"] if item["lock"] is None]
+    unreadable = [
+        f"the problems of {item['name']} could not be read" for item in lock["opened"] if item["lock"] is None
+    ]
     return "; ".join(counts + unreadable) or "none"
 
 

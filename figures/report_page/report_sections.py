@@ -34,7 +34,7 @@ def render_test(files: JudgedStudy) -> Markup:
         if "rule_says" in judged and verdict_line.printed_rule_verdict(judged)
         else "",
         RULES[judged["rule"]].text.meaning,
-        f"{outside.capitalize()}, so that no contrast is kept from counting by it."
+        f"{outside.capitalize()}, so that it excludes no contrast."
         if (outside := outside_runs.describe_outside(files.study.lock))
         else "",
         f"{gate[0].upper()}{gate[1:]}." if (gate := full_cache_gate.describe_gate(judged)) else glossary.GATE_PASSED,
@@ -72,10 +72,10 @@ def render_sensitivity(files: JudgedStudy) -> Markup:
         tables.append(report_tables.isocache_table([contrast for contrast in all_contrasts if "isocache" in contrast]))
     if supplementary["contrasts"]:
         correction = formatting.format_correction(judged["method"], supplementary)
-        caption = f"Beside the rule: {supplementary['family']} contrasts, {correction} over these alone"
+        caption = f"Outside the rule: {supplementary['family']} contrasts, {correction} over these only"
         tables.append(report_tables.contrasts_table(caption, supplementary["contrasts"]))
     if supplementary["auxiliary"]:
-        caption = "Auxiliary: comparators against the arms beside, not corrected"
+        caption = "Auxiliary: comparators against the arms outside the rule, not corrected"
         tables.append(report_tables.contrasts_table(caption, supplementary["auxiliary"]))
     return render(
         "sensitivity.html",
@@ -134,7 +134,7 @@ def render_provenance(files: JudgedStudy) -> Markup:
         (
             "Names",
             " ".join(f"{message}." for message in policy_namesakes.describe_namesakes(lock))
-            or "as the papers have them",
+            or "as their papers define them",
         ),
         *(("Asked", f"{message}.") for message in arm_text.extra_prompt_sentences(lock)),
         (
@@ -143,9 +143,9 @@ def render_provenance(files: JudgedStudy) -> Markup:
         ),
         ("Seeds", format_value(randomness) if randomness else author_seeds),
         ("Commit", (lock.get("git") or {}).get("commit", "none named in the lock")),
-        ("Source files locked", str(len(lock["sources"]))),
+        ("Locked source files", str(len(lock["sources"]))),
         (
-            "Weights locked",
+            "Locked weights",
             _join_values(f"{model} ({len(weight_files)} files)" for model, weight_files in lock["weights"].items()),
         ),
         (
@@ -169,10 +169,10 @@ def render_protocol(files: JudgedStudy) -> Markup:
 def _format_opened(lock: Mapping[str, Any]) -> str:
     """Return which held-out problems were already opened when the study was locked."""
     if "opened" not in lock:
-        return "not asked"
+        return "not recorded"
     return (
         " ".join(previously_opened.describe_opened(lock))
-        or "no held-out problem, by another registration of the repository"
+        or "no held-out problem was opened by another registration of this repository"
     )
 
 
@@ -209,7 +209,7 @@ def _ledger_table(entries: Sequence[Mapping[str, Any]]) -> Markup:
     for entry in entries:
         body = "; ".join(f"{name} {format_value(value)}" for name, value in sorted(entry["body"].items()))
         rows.append([NumberCell.of_count(entry["index"]), entry["event"], body, entry["time"]])
-    caption = "The ledger: every act, in order. Times are this machine's clock and prove nothing."
+    caption = "The ledger: every operation, in order. Times are from this machine's clock and prove nothing."
     return table(caption, ("line", "event", "what", "time"), rows)
 
 

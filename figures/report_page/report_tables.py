@@ -21,9 +21,9 @@ ARM_FIELDS = ("model", "task", "budget", "arm")
 METHODS = ("bootstrap", "t", "sign-flip")
 # why a contrast has an interpolated difference or not
 INTERPOLATION_REASONS = {
-    "matched": "not needed: matched",
+    "matched": "not needed: memory matched",
     "interpolated": "interpolated",
-    "outside": "none: outside of every pair of budgets",
+    "outside": "none: outside the range of measured budgets",
     "too few": "none: too few problems",
 }
 
@@ -84,7 +84,7 @@ def arms_table(judged: Mapping[str, Any], lanes: Any) -> Markup:
         "mean_reads": "slots read by a token, mean",
         "mean_state_bytes": "policy state, bytes",
         "disagreements": "second grader disagrees",
-        "scores_apart": "scores apart, mean",
+        "scores_apart": "mean difference of scores",
         "timeouts": "grader timeouts",
     }
     optional_columns = {name: head for name, head in optional_columns.items() if name in judged["arms"][0]}
@@ -134,7 +134,7 @@ def states_table(lanes: Any, attempts: int) -> Markup:
         ungraded = int((arm_lanes["correct"].isna() & (arm_lanes["state"] != EXCLUDED)).sum())
         rows.append([*map(str, key), *map(NumberCell.of_count, [len(arm_lanes), *end_counts, ungraded])])
     attempts_phrase = f"{attempts} attempt" if attempts == 1 else f"{attempts} attempts"
-    return table(f"What became of every registered lane, in {attempts_phrase}", heads, rows)
+    return table(f"Outcome of every registered lane, in {attempts_phrase}", heads, rows)
 
 
 def methods_table(judged: Mapping[str, Any]) -> Markup:
@@ -178,7 +178,7 @@ def isocache_table(rows: Sequence[Mapping[str, Any]]) -> Markup:
     heads = [*CELL_FIELDS, "subject", "against", f"{unit} ratio", "problems within tolerance, %"]
     heads += [f"Δ at equal {unit} (pp)", "95 % interval", "p", "interpolated"]
     if matched_by != "slots":
-        heads.append("slots ratio, of means")
+        heads.append("ratio of mean slots")
     table_rows: list[list[Cell]] = []
     for contrast in rows:
         cache = contrast["isocache"]
@@ -197,7 +197,7 @@ def isocache_table(rows: Sequence[Mapping[str, Any]]) -> Markup:
         if matched_by != "slots":
             row.append(decimal_cell((contrast.get("memory") or {"ratios": {}})["ratios"].get("slots"), 3))
         table_rows.append(row)
-    return table("Equal memory, problem by problem; it decides nothing", heads, table_rows)
+    return table("Equal memory, problem by problem (decides nothing)", heads, table_rows)
 
 
 def _p_cell(value: Any) -> NumberCell:
@@ -229,7 +229,7 @@ def evictions_table(rows: Sequence[Mapping[str, Any]]) -> Markup:
         ]
         for row in rows
     ]
-    return table("What was evicted, and what was held (exploratory)", heads, cells)
+    return table("Evicted and retained slots (exploratory)", heads, cells)
 
 
 def ratios_table(rows: Sequence[Mapping[str, Any]]) -> Markup:
@@ -237,7 +237,7 @@ def ratios_table(rows: Sequence[Mapping[str, Any]]) -> Markup:
         [*(row[name] for name in ARM_FIELDS), *(decimal_cell(ratio, 3) for ratio in row["ratios"].values())]
         for row in rows
     ]
-    return table("One cache, by every ratio in use (exploratory)", [*ARM_FIELDS, *eviction_counts.RATIOS], cells)
+    return table("The same cache, by each ratio in use (exploratory)", [*ARM_FIELDS, *eviction_counts.RATIOS], cells)
 
 
 def levels_table(rows: Sequence[Mapping[str, Any]]) -> Markup:

@@ -64,7 +64,7 @@ class BranchDissolution:
 
     def select(self, view: View, scores: Scores, protected: Tensor, allocation: Tensor) -> Tensor:
         if scores.trunks is None:
-            raise ValueError("BranchDissolution needs scores with trunks: use it with the scoring of crystal")
+            raise ValueError("BranchDissolution needs scores with trunks; use it with the scoring of crystal")
         retained = torch.zeros_like(scores.slots, dtype=torch.bool)
         protected = protected.expand(scores.slots.shape)
         for row in product(*map(range, allocation.shape)):
@@ -82,9 +82,9 @@ class BranchDissolution:
         available = budget - len(is_protected) + sum(len(spans[g]) for g in alive)
         if available < 0 and not self.exceeds:
             raise BudgetError(
-                f"budget of {budget} slots is below the {budget - available} slots of the trunks that hold "
-                f"the {sum(is_protected)} protected slots: raise the budget to at least {budget - available} "
-                "or protect fewer"
+                f"budget of {budget} slots is below the {budget - available} slots of the trunks that "
+                f"contain the {sum(is_protected)} protected slots; raise the budget to at least "
+                f"{budget - available} or protect fewer"
             )
         available = max(0, available)
         score = self.fuse_scores(trunks, alive)

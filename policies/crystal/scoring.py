@@ -80,8 +80,8 @@ class TrunkScoring:
         slot_count = len(table.slots)
         if origin != slot_count or origin + len(mass) != view.slots:
             raise ValueError(
-                f"{self.coattention} has seen slots {origin} to {origin + len(mass)}, "
-                f"but {slot_count} of {view.slots} slots are in trunks"
+                f"{self.coattention} has processed slots {origin} to {origin + len(mass)}, but "
+                f"{slot_count} of {view.slots} slots are in trunks"
             )
         token_ids = view.token_ids.cpu()
         new_sentences = trunks.split_sentences(token_ids[-len(mass) :], view.sentence_ends, first=origin)

@@ -43,7 +43,7 @@ class TrunkTable(NamedTuple):
         """
         is_retained = retained[0, 0].cpu()
         if not (retained == retained[0, 0]).all():
-            raise ValueError("trunks are remembered for one keep set: give crystal the routing Shared()")
+            raise ValueError("crystal needs one keep set for all heads; give it the routing Shared()")
         flags = is_retained.tolist()
         sizes = self.links.a.new_tensor([sum(flags[span.start : span.stop]) for span in self.spans])
         alive = sizes > 0

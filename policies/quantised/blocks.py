@@ -16,7 +16,7 @@ BLOCK = 32
 SCALE_BYTES = 2
 EIGHT = torch.arange(8, dtype=torch.uint8, device="cpu")
 FIFTHS = (torch.arange(256, dtype=torch.uint8, device="cpu")[:, None] >> EIGHT & 1) << 4
-"""Of each byte its eight bits, each as the fifth bit of a code."""
+"For each byte, its eight bits, each as the fifth bit of a code."
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,7 @@ class Fives:
 
 def count_blocks(width: int, name: str) -> int:
     if width % BLOCK:
-        raise ValueError(f"{name} packs blocks of {BLOCK} numbers, and a head has {width}; choose fp8")
+        raise ValueError(f"{name} packs blocks of {BLOCK} numbers, but a head has {width}; choose fp8")
     return width // BLOCK
 
 

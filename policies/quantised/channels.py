@@ -25,7 +25,9 @@ class ByChannel(Codes):
 
     def row_bytes(self, width: int) -> int:
         if width % PARTS:
-            raise ValueError(f"keys by channel are packed in parts of {PARTS} numbers, and a head has {width}")
+            raise ValueError(
+                f"keys by channel are packed in parts of {PARTS} numbers, but a head has {width}; choose another state"
+            )
         return width // self.per_byte + width // PARTS
 
     def encode(self, numbers: Tensor) -> Tensor:

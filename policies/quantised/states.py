@@ -64,9 +64,11 @@ class Kivi(Verbatim):
 
     def __post_init__(self) -> None:
         if self.bits not in (2, 4):
-            raise ValueError(f"bits: {self.bits} given; write 2 or 4")
+            raise ValueError(f"bits: {self.bits} is not possible; write 2 or 4")
         if self.recent < BLOCK or self.recent % BLOCK:
-            raise ValueError(f"recent: {self.recent} given; write a multiple of {BLOCK}, the slots of a group")
+            raise ValueError(
+                f"recent: {self.recent} is not possible; write a multiple of {BLOCK}, the slots of a group"
+            )
 
     def codec(self, statistics: Mapping[str, Any]) -> Packing:
         return Packing(ByChannel(self.bits), ByToken(self.bits), self.recent)

@@ -62,7 +62,7 @@ def test_arms_that_match_in_the_mean_or_nowhere_do_not_show_that_mode(tmp_path):
 
     found = modes(tmp_path / "s", content("snapkv", "h2o"), 10, change)["iso_cache"]
     assert found.verdict == "not seen"
-    assert "1 of 2 contrasts match in the mean" in found.says
+    assert "1 of 2 contrasts match in mean memory" in found.says
 
 
 def test_the_difference_at_equal_memory_is_interpolated_by_hand(tmp_path):
@@ -108,7 +108,7 @@ def test_the_share_of_other_verdicts_is_that_of_too_few_wins(tmp_path):
     assert (found.verdict, row.call, row.other_sign) == ("seen", "better", 0.0)
     assert row.other_call == pytest.approx(expected, abs=0.04)
     assert f"another verdict in {100 * row.other_call:.0f} %" in found.says
-    assert "Of 1 contrasts that are better or worse on all, 1 are called otherwise" in found.says
+    assert "Of 1 contrasts that are better or worse on all problems, 1 get another outcome" in found.says
 
 
 def test_what_every_problem_shows_fifty_show_too(tmp_path):
@@ -156,7 +156,7 @@ def test_arms_alike_throughout_show_no_drift(tmp_path):
     assert found.verdict == "not seen"
 
 
-@pytest.mark.parametrize(("lanes", "says"), [(2, "in company"), (1, "one machine")])
+@pytest.mark.parametrize(("lanes", "says"), [(2, "in one batch"), (1, "one machine")])
 def test_seconds_of_lanes_that_decode_together_tell_no_arms_apart(tmp_path, lanes, says):
     batch = {"lanes": {"tiny": lanes}}
     assert says in modes(tmp_path / "s", content("h2o"), 4, lambda lane: {}, batch=batch)["proxies"].says

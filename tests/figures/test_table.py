@@ -111,7 +111,7 @@ def test_the_numbers_of_a_column_end_below_each_other():
 def test_verdict_rule_and_both_lists_of_sentences_are_shown():
     found = lines(judgements.judgement(proves=["One thing."], verdict="CONFIRMED"))
     assert found[0] == "CONFIRMED for tiny alone  n < 200  UNANCHORED  A small study"
-    assert found[3] == "no gate: nothing here says that the full cache can do the task"
+    assert found[3] == "no gate: nothing shows that the full cache can do the task"
     assert found[1].startswith("rule superior: crystal better in at least 3 of 5 contrasts, worse in none; ")
     assert found[found.index("Proves") + 1] == "- One thing."
     assert found[found.index("Does not prove") + 1].startswith("- Equality")
@@ -151,7 +151,7 @@ def test_what_was_charged_for_memory_has_a_column_where_anything_was():
     rows = shown[shown.index(head) + 1 :][:4]
     assert [row[-2] for row in rows[1:3]] == ["+1.2", "all"]
     assert [row[-2] for row in (rows[0], rows[3])] == ["1.004", "1.004"]
-    note = "charge: points that a difference of memory may have bought; p asks for a difference beyond them."
+    note = "charge: points that a difference in memory may have bought; p tests for a difference beyond them."
     assert note.split() in shown
     assert not any("charge" in row or "charge:" in row for row in map(str.split, lines(judgements.judgement([equal]))))
 

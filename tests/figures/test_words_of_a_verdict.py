@@ -55,7 +55,7 @@ def test_a_failed_gate_is_named_wherever_the_word_stands():
 def test_a_study_without_a_gate_says_so_and_one_of_before_there_were_gates_in_its_table():
     for place, line in printed(gate=None).items():
         assert "no gate" in line, place
-    assert "no gate: nothing here says" in " ".join(verdict_table(judgements.judgement()).split())
+    assert "no gate: nothing shows" in " ".join(verdict_table(judgements.judgement()).split())
     assert "no gate" not in formatting.outcome_text(judgements.judgement())
 
 

@@ -60,6 +60,6 @@ def test_the_prior_of_four_values_by_hand():
 
 def test_a_view_without_a_budget_is_refused():
     view = a_view(a_prompt(50), [ahakv()])._replace(budget=None)
-    with pytest.raises(ValueError, match=r"view\.budget must say"):
+    with pytest.raises(ValueError, match=r"view\.budget must be set"):
         Holistic().score(view)
     assert policies.get("ahakv", scoring=Holistic(8, 3)).scoring.window == 8

@@ -79,7 +79,7 @@ def test_all_are_listed_once_by_family():
         ("streaming", "needs nothing; events while decoding; protects slots"),
         ("snapkv", "arXiv:2404.14469; needs attention; events while decoding; protects slots"),
         ("tova", "needs attention; events while decoding; protects nothing"),
-        ("scissorhands", "needs attention; no events while decoding; protects slots"),
+        ("scissorhands", "needs attention; no eviction steps while decoding; protects slots"),
         ("knorm", "needs keys and values; events while decoding; protects nothing"),
         ("crystal", "needs attention, keys and values; events while decoding; protects slots"),
         ("variant_b", "needs keys and values, calibrated statistics (text, traces); events while decoding"),
@@ -161,13 +161,13 @@ def test_policies_of_other_distributions_are_listed_and_not_described(tmp_path, 
     monkeypatch.syspath_prepend(str(tmp_path))
     status, out, _ = run()
     assert status == 0
-    _, _, others = out.partition("\nof other distributions: not described here\n")
+    _, _, others = out.partition("\npolicies of other distributions, which are not described here:\n")
     assert "  newest\n" in others
     assert "needs nothing; events while decoding; protects slots" in others
     assert "  odd\\u001b[2K\n" in others
     said = " ".join(others.split())
     assert "cannot be loaded (ModuleNotFoundError: No module named 'nowhere'); mend it" in said
-    assert "of another distribution: not described here" in run("newest")[1]
+    assert "from another distribution, which is not described here" in run("newest")[1]
     assert "not described here" not in run("--family", "stored")[1]
     sys.modules.pop("elsewhere", None)
 

@@ -146,7 +146,7 @@ def test_sinks_neither_score_nor_count_among_the_others_and_are_kept():
 
 def test_a_model_whose_rotation_is_not_known_is_refused():
     policy, view = six_tokens(COVARIANCE)
-    with pytest.raises(ValueError, match=r"view\.rotation must say how the model turns queries"):
+    with pytest.raises(ValueError, match=r"view\.rotation must say how the model rotates queries"):
         policy.keep(view._replace(rotation=None), 3)
     fed = FedTokens(KEYS, VALUES, 0, 6, KEYS, None)
     assert QueryMoments(0).fold(fed, None) is None

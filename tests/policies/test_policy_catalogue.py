@@ -37,7 +37,7 @@ def test_the_catalogue_is_read_only():
 def test_an_unknown_name_suggests_the_nearest_one():
     with pytest.raises(UnknownPolicy, match="no policy named 'snapvk'; did you mean 'snapkv'"):
         policies.get("snapvk")
-    with pytest.raises(UnknownPolicy, match="kv-prereg policies lists all"):
+    with pytest.raises(UnknownPolicy, match="kv-prereg policies lists the policies"):
         policies.get("zzzzz")
     assert issubclass(UnknownPolicy, ValueError)
 
@@ -49,7 +49,7 @@ def test_an_override_replaces_one_component():
 
 
 def test_an_override_that_is_no_component_is_refused_by_name():
-    with pytest.raises(ValueError, match="window is no component of a policy: override one of scoring, "):
+    with pytest.raises(ValueError, match="window is not a component of a policy; override one of scoring, "):
         policies.get("snapkv", window=8)
 
 

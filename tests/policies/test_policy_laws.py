@@ -666,7 +666,7 @@ def test_heads_that_hold_different_slots_have_no_score_for_a_token(name):
     stored = torch.arange(N).expand(2, 2, -1).clone()
     assert torch.equal(policy.keep(view._replace(stored=stored), 200), policy.keep(view, 200))
     stored[1, 0, -1] = N
-    with pytest.raises(ValueError, match=r"heads hold different slots, .*: route Shared"):
+    with pytest.raises(ValueError, match=r"heads contain different slots, .*; choose the routing Shared"):
         policy.keep(view._replace(stored=stored), 200)
 
 
@@ -791,7 +791,7 @@ def test_trunks_are_not_remembered_where_heads_keep_different_slots():
     _, view = at_a_breath("crystal")
     kept = torch.ones(2, 2, len(view.memory.slots), dtype=torch.bool)
     kept[1, 0, 3] = False
-    with pytest.raises(ValueError, match="trunks are remembered for one keep set"):
+    with pytest.raises(ValueError, match="crystal needs one keep set for all heads"):
         view.memory.retain(kept)
 
 

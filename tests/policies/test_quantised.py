@@ -209,8 +209,8 @@ def test_keys_and_values_may_have_a_format_each():
         ("1d", {"state": ["q8_0"]}, "state: no state is named"),
         ("1d", {"state": "q8_0", "state.keys": "int8"}, "state.keys: keys has no format 'int8'; write one of"),
         ("1d", {"state.keys": "q8_0"}, "state.keys: no setting of the policy"),
-        ("syn_mem", {"state": "q8_0"}, "state: StaticHybrid is what this policy is about"),
-        ("subspace", {"state": "verbatim"}, "state: Subspace is what this policy is about"),
+        ("syn_mem", {"state": "q8_0"}, "state: StaticHybrid is the subject of this policy"),
+        ("subspace", {"state": "verbatim"}, "state: Subspace is the subject of this policy"),
     ],
 )
 def test_what_is_no_state_is_refused_in_one_line(name, settings, says):
@@ -230,6 +230,6 @@ def test_kivi_holds_its_latest_slots_in_sixteen_bits(state, recent, apart):
 
 
 def test_a_head_of_no_whole_blocks_is_refused_by_its_width():
-    with pytest.raises(ValueError, match=r"q4_0 packs blocks of 32 numbers, and a head has 80; choose fp8"):
+    with pytest.raises(ValueError, match=r"q4_0 packs blocks of 32 numbers, but a head has 80; choose fp8"):
         policies.get("full", {"state": "q4_0"}).refuse_width(80)
     policies.get("full", {"state": "fp8"}).refuse_width(80)

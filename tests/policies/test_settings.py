@@ -148,11 +148,15 @@ REFUSED = {
     ("1d_div-scheduled", "selection.over", 0): "and over 1 token or more",
     ("1d_div-scheduled", "selection.weight", -1): "weight must be 0",
     ("1d", "scoring.offsets", ()): "offsets must be one or more tokens ahead",
-    ("state_ask", "decoding.asked", False): "neither asks nor pins; set one of them",
-    ("state_ask", "decoding.line", ""): "line: '' given; write what a line begins with",
-    ("state_ask", "decoding.line", " State:"): "line: ' State:' given; write what a line begins with",
+    ("state_ask", "decoding.asked", False): "both are off; set one of them",
+    ("state_ask", "decoding.line", ""): "line: '' is not a line start; write the text with which a line begins",
+    (
+        "state_ask",
+        "decoding.line",
+        " State:",
+    ): "line: ' State:' is not a line start; write the text with which a line begins",
     ("state_ask", "decoding.end", ""): "end: is empty",
-    ("state_ask", "decoding.wording", "Think."): 'wording: does not name the line; write "{line}"',
+    ("state_ask", "decoding.wording", "Think."): 'wording: does not contain the line; write "{line}"',
     ("state_ask", "decoding.share", 1.1): "share must be between 0 and 1, not 1.1",
     ("state_ask", "decoding.recent", -1): "recent must be 0 or more, not -1",
     ("expected-attention", "scoring.future", 0): "future must be from 1 to 1048576",
@@ -231,7 +235,7 @@ def test_settings_that_only_fit_together_are_judged_together():
 
 
 def test_a_part_and_what_is_in_it_cannot_both_be_set():
-    with pytest.raises(ValueError, match=r"scoring.breath: is set, and so is what is in it"):
+    with pytest.raises(ValueError, match=r"scoring.breath: is set, and a setting inside it is set too"):
         policies.get("crystal", {"scoring.breath": None, "scoring.breath.hops": 1})
 
 

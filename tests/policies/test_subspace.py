@@ -105,7 +105,7 @@ def test_a_rank_that_saves_nothing_is_refused_by_the_width_of_a_head():
     policy = policies.get("subspace")
     policy.refuse_width(64)
     for width in (32, 16):
-        with pytest.raises(ValueError, match=f"state.rank: 32 .* save nothing of a value of {width} numbers"):
+        with pytest.raises(ValueError, match=f"state.rank: 32 .* save nothing for a value of {width} numbers"):
             policy.refuse_width(width)
     replace(policy, state=Subspace(rank=8)).refuse_width(32)
     policies.get("1d").refuse_width(1)

@@ -332,9 +332,9 @@ def test_a_slot_holds_its_number_of_tokens_in_four_bytes():
 @pytest.mark.parametrize(
     ("name", "said"),
     [
-        ("epikv", "a slot of StaticHybrid stands for several tokens, and HiddenChange is of single ones"),
+        ("epikv", "a slot of StaticHybrid represents several tokens, but HiddenChange is defined for single tokens"),
         ("kv-key", "and ChannelVariances is of single ones; choose another state, or a scoring of slots"),
-        ("thinkv", "and Sparsity is of single ones"),
+        ("thinkv", "but Sparsity is defined for single tokens"),
         ("raas", "state: Stamps of the slots that StaticHybrid merges do not add up to one of their mean"),
         ("crystal-kv", "state: References of the slots"),
         ("crystal", "state: CoAttention of the slots"),
@@ -383,7 +383,7 @@ def test_units_and_memories_are_refused_also_where_only_the_scores_tell():
     view = View(torch.arange(4), 1, 1, frozenset(), 0, {})
     for more in ("trunks", "memory", "segments"):
         policy = Policy(More(values, more=more), state=StaticHybrid(share=0.5), protect=Protect(0, 0))
-        with pytest.raises(ValueError, match=f"state: merges slots, of which the scores have {more}"):
+        with pytest.raises(ValueError, match=f"state: merges slots, but the scores have {more}"):
             policy.evict(view, 2)
 
 

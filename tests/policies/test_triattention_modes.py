@@ -90,7 +90,7 @@ def test_a_layer_is_scored_by_all_of_its_heads_and_layers_may_differ():
 
 def test_heads_of_a_layer_that_hold_different_slots_have_no_score_of_their_layer():
     view, _, _ = event([[30, 30], [20, 20]])
-    with pytest.raises(ValueError, match=r"heads of a layer hold different slots, .*: route PerLayer"):
+    with pytest.raises(ValueError, match=r"heads of a layer contain different slots, .*; choose the routing PerLayer"):
         policies.get("1d-per-layer").keep(view, 10)
 
 

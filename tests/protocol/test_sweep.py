@@ -139,7 +139,7 @@ def test_a_probe_in_which_a_lane_failed_selects_nothing(broken_model, tmp_path):
     assert studies.here("register", folder).returncode == 0
     done = studies.ran(2, "probe", folder)
     assert "probed lanes have no grade" in done.stderr
-    assert "register anew in another folder, its question naming this one as the parent" in done.stderr
+    assert "register a new folder whose question names this study as its parent" in done.stderr
     assert not (folder / "selection.json").exists()
 
 

@@ -73,10 +73,10 @@ POINTS = {
     "broken": Broken(),
 }
 REFUSED = {
-    "mutable": "scoring is Mutable, whose settings can change after they were locked",
-    "noting": "scoring.seen is list, whose settings can change",
-    "undeclared": "scoring is Undeclared, whose settings can change",
-    "hoarding": "must be a Policy, not Hoarding; a rule of its own is one of its parts",
+    "mutable": "scoring is Mutable, whose settings could change after they are locked",
+    "noting": "scoring.seen is list, whose settings could change",
+    "undeclared": "scoring is Undeclared, whose settings could change",
+    "hoarding": "must be a Policy, not Hoarding; pass a custom rule as one of its parts",
     "scoring": "must be a Policy, not Small",
     "broken": r"cannot be loaded \(RuntimeError: at import\); mend it",
 }

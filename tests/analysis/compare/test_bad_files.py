@@ -257,7 +257,7 @@ def test_samples_that_ran_into_a_limit_are_counted(tmp_path, capsys):
         ("id,id,score\n", "line 1: two columns have the same name; rename one"),
         ("name,arm,score\n1,a,1\n", "line 1: id: is not among the columns"),
         ('id,arm,score\n1,"a,1\n', "is not valid CSV ("),
-        ("id,arm,score\n1,a,1\n1,b,1\n", "1 problem(s) show no spread"),
+        ("id,arm,score\n1,a,1\n1,b,1\n", "1 problem(s) have no spread"),
         ("id,arm,score,cluster\n1,a,1,x\n2,a,1,\n1,b,1,x\n2,b,1,\n", "line 3: cluster: '' does not name a cluster"),
         (
             "id,arm,score,cluster\n1,a,1,x\n2,a,1,x\n1,b,1,y\n2,b,1,x\n",

@@ -179,7 +179,7 @@ def test_lanes_that_never_evicted_are_warned_of_in_one_line():
     rows = eviction_counts.count_arms([*lanes, lane("full", 10, None, 3)[0]], CONTENT)
     assert rows[0]["never"] == 2
     assert eviction_counts.eviction_warnings(rows) == [
-        "50 % of the lanes of h2o at 25 evicted nothing: there the arm is the full cache"
+        "50 % of the lanes of h2o at 25 evicted nothing: in these, the arm is the full cache"
     ]
 
 
@@ -283,7 +283,7 @@ def test_the_command_prints_the_same_for_people_and_programs(tmp_path, capsysbin
     (folder / "verdict.json").write_text("{}\n")  # the held-out records may be read
     assert command.main([str(folder)]) == 0
     said = capsysbinary.readouterr().out.decode()
-    assert "25 % of the lanes of h2o at 0.5 evicted nothing: there the arm is the full cache" in said
+    assert "25 % of the lanes of h2o at 0.5 evicted nothing: in these, the arm is the full cache" in said
     assert command.main([str(folder), "--json"]) == 0
     found = json.loads(capsysbinary.readouterr().out)
     one = next(row for row in found["arms"] if row["arm"] == "h2o")

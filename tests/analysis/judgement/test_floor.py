@@ -224,5 +224,5 @@ def test_a_branch_without_a_letter_is_refuted_by_the_loss_that_every_letter_has(
     assert not any("branch B" in said or "branch C" in said for said in found["proves"])
     answer = RULES["branch"].text.answer(found, "REFUTED", roles)
     assert (found["branch"], found["refuted_by"]) == (None, 1)  # two arms of equal answers count once
-    assert answer.startswith("no letter of the branch table is known, and crystal was worse on llama, ")
+    assert answer.startswith("the branch is not known, and crystal was worse on llama, ")
     assert "\u221290.0" in answer

@@ -150,7 +150,7 @@ def test_with_every_problem_excluded_no_gate_is_passed(tmp_path):
 
     found = judged(tmp_path, record, exclude={"prompt_tokens_above": 4096}, problems=5)
     assert (found["verdict"], found["rule_says"]) == ("SCREENED", "INCONCLUSIVE")
-    assert found["gate"]["places"][0]["why"] == ["the full cache has no lane here"]
+    assert found["gate"]["places"][0]["why"] == ["the full cache has no lane on this model and task"]
 
 
 TWO = [{"name": name, "query": "inside", "max_new_tokens": 12} for name in ("needle", "chain")]

@@ -39,7 +39,7 @@ def test_a_lane_that_ended_without_a_grade_is_wrong_and_counted(tmp_path, change
     assert judged["missing"] == missing | {"uneven": [place | {"problems": 1, "of": 12}]}
     assert (arm(judged, "crystal")["accuracy"], arm(judged, "crystal")["failed"]) == (f"{23 / 24:.6f}", 1)
     assert judged["does_not_prove"][0].startswith(
-        "What 1 of 96 lanes lanes: they ended without a grade and count as not correct,"
+        "The answers of 1 of 96 lanes: they ended without a grade and count as not correct,"
     )
     assert not any("registered question" in one for one in judged["does_not_prove"])
 

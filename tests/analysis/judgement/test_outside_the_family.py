@@ -156,7 +156,7 @@ def test_the_judgement_of_a_sweep_names_the_winner_and_what_selected_it(tmp_path
 
 
 def test_a_sweep_without_a_selection_cannot_be_judged(tmp_path):
-    with pytest.raises(RecordError, match=r"selection\.json: missing"):
+    with pytest.raises(RecordError, match=r"selection\.json: is missing"):
         judge(swept(tmp_path))
 
 

@@ -50,7 +50,7 @@ def test_what_the_rule_decides_on_opened_problems_is_reused(tmp_path, opened, ri
     assert reused["proves"] == []
     assert first_lines(reused).count("RE-USED") == 2  # the word, and the remark with its reason
     assert rule_says not in first_lines(reused)
-    assert "by first" in first_lines(reused) or "what first had opened" in first_lines(reused)
+    assert "by first" in first_lines(reused) or "the problems that first had opened" in first_lines(reused)
 
 
 def test_an_undecided_study_stays_inconclusive_and_carries_the_word(tmp_path):

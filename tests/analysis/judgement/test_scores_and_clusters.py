@@ -64,7 +64,7 @@ def test_nothing_is_said_of_right_answers_where_scores_are_compared(tmp_path):
         "crystal scored significantly higher in 1 of 1 contrasts (t, level 0.05, Bonferroni): tiny needle at "
         "0.5 against snapkv."
     ]
-    assert any(said.startswith("That more answers are right: those of needle") for said in found["does_not_prove"])
+    assert any(said.startswith("That more answers are right: needle has scores") for said in found["does_not_prove"])
     right = lambda lane: {"grade": "correct" if lane[3] == "crystal" else "wrong"}  # noqa: E731
     counted = judged(tmp_path / "counts", right, 200)
     assert counted["proves"][0].startswith("crystal was significantly more accurate in 1 of 1")
@@ -127,14 +127,17 @@ def test_a_lead_of_less_than_one_answer_in_all_is_a_lead(tmp_path):
 def test_a_method_that_counts_right_answers_judges_no_scores_and_no_clusters(tmp_path, method, what):
     record = (lambda lane: worth(drawn(lane))) if what == "scores" else lambda lane: {}
     clusters = (lambda i: str(i // 4)) if what == "clusters" else None
-    with pytest.raises(RecordError, match=f"decision.method: {method} counts .* has {what}; .*bootstrap, t,"):
+    with pytest.raises(
+        RecordError,
+        match=f"decision.method: {method} needs right and wrong answers, but .* has {what}; .*bootstrap, t,",
+    ):
         judged(tmp_path, record, clusters=clusters, method=method)
 
 
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        ({"grade": "scored"}, "score: 'None' beside the grade 'scored'"),
+        ({"grade": "scored"}, "score: 'None' does not fit the grade 'scored'"),
         ({"grade": "wrong", "score": "0.500000"}, "does not fit the grade 'wrong'"),
         ({"grade": "scored", "score": "0.5"}, "is not a number from 0 to 1"),
         ({"grade": "scored", "score": "1.000001"}, "is not a number from 0 to 1"),

@@ -49,7 +49,7 @@ def about(found: dict, start: str) -> str:
 @pytest.mark.parametrize(
     ("source", "named"),
     [
-        ("nonce", "the lock and the nonce of an auditor"),
+        ("nonce", "the nonce of an auditor"),
         ("beacon", "a public beacon"),
         ("anchor", "the Bitcoin block that anchors the lock"),
     ],

@@ -40,9 +40,9 @@ def test_models_that_move_together_are_told_apart_by_their_pairs():
 @pytest.mark.parametrize(
     ("primary", "transfer", "says"),
     [
-        (cells(0, a=0.1), cells(0, b=0.1), r"\['a', 'b'\] are on one model only"),
+        (cells(0, a=0.1), cells(0, b=0.1), r"\['a', 'b'\] exist on one model only"),
         ({}, {}, "at least one"),
-        (cells(0, a=0.1), {"a": np.zeros((79, 2))}, "a: 80 and 79 problems"),
+        (cells(0, a=0.1), {"a": np.zeros((79, 2))}, "a: the models have 80 and 79 problems"),
         (cells(0, a=0.1), {"a": np.full((80, 2), np.nan)}, "not finite"),
     ],
 )

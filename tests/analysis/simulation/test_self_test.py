@@ -125,7 +125,7 @@ def test_a_rule_with_a_margin_says_each_verdict_and_has_its_gates(rule, method):
 
 def test_a_margin_that_equal_answers_cannot_bound_is_refused_with_the_numbers():
     # Without a difference in 58 problems: 0.95^58 = 0.051; in 59 it is 0.0485.
-    with pytest.raises(self_test.Vacuous, match=r"cannot say CONFIRMED: equal answers to 58 .* 0.051047"):
+    with pytest.raises(self_test.Vacuous, match=r"cannot give CONFIRMED: equal answers to 58 .* 0.051047"):
         self_test.run_self_test(lossless("non_inferior", 58))
     self_test.run_self_test(lossless("non_inferior", 59))
 
@@ -135,21 +135,21 @@ def test_a_margin_that_equal_answers_cannot_bound_is_refused_with_the_numbers():
 
 def test_a_size_at_which_no_win_reaches_the_level_is_refused_with_the_numbers():
     # Six of six problems won: 2 / 2^6 = 0.03125, above 0.05 / 6; of eight 0.0078.
-    says = r"cannot say CONFIRMED: 2 of 6 contrasts .* 6 of 6 problems of needle, .* has p = 0.031250 at .* 0.008333"
+    says = r"cannot give CONFIRMED: 2 of 6 contrasts .* 6 of 6 problems of needle, .* has p = 0.031250 at .* 0.008333"
     with pytest.raises(self_test.Vacuous, match=says):
         self_test.run_self_test(superior(6))
     self_test.run_self_test(superior(8))
-    with pytest.raises(self_test.Vacuous, match=r"cannot say CONFIRMED: .*p = 0.031250 at level 0.025"):
+    with pytest.raises(self_test.Vacuous, match=r"cannot give CONFIRMED: .*p = 0.031250 at level 0.025"):
         self_test.run_self_test(branch(6))
     self_test.run_self_test(branch(7))
 
 
 def test_one_problem_cannot_be_compared():
-    with pytest.raises(self_test.Vacuous, match="cannot say CONFIRMED"):
+    with pytest.raises(self_test.Vacuous, match="cannot give CONFIRMED"):
         self_test.run_self_test(superior(1))
 
 
-@pytest.mark.parametrize(("needed", "says"), [(7, "cannot say CONFIRMED: 7 of 6"), (0, "no win is asked for")])
+@pytest.mark.parametrize(("needed", "says"), [(7, "cannot give CONFIRMED: 7 of 6"), (0, "must be at least 1")])
 def test_a_number_of_wins_that_cannot_fail_or_hold_is_refused(needed, says):
     with pytest.raises(self_test.Vacuous, match=says):
         self_test.run_self_test(superior(at_least=needed))
@@ -266,8 +266,8 @@ def test_the_rule_said_once_more_is_accepted_while_it_is_whole(monkeypatch, regi
 
 
 SUPERIOR_WITHOUT = [
-    (always(CONFIRMED), "nothing differs: says CONFIRMED, not INCONCLUSIVE"),
-    (always(REFUTED), "what the rule asks for is won: says REFUTED, not CONFIRMED"),
+    (always(CONFIRMED), "nothing differs: gives CONFIRMED, not INCONCLUSIVE"),
+    (always(REFUTED), "what the rule asks for is won: gives REFUTED, not CONFIRMED"),
     (always(INCONCLUSIVE), "what the rule asks for is won: says INCONCLUSIVE"),
     (never(REFUTED, "superior"), "every contrast is lost: says INCONCLUSIVE, not REFUTED"),
     (never(INCONCLUSIVE, "superior", REFUTED), "nothing differs: says REFUTED"),
@@ -295,7 +295,7 @@ def test_superior_without_one_condition_is_refused_by_name(monkeypatch, case):
 
 
 BRANCH_WITHOUT = [
-    (always(CONFIRMED), "nothing differs: says CONFIRMED, not INCONCLUSIVE"),
+    (always(CONFIRMED), "nothing differs: gives CONFIRMED, not INCONCLUSIVE"),
     (never(REFUTED, "branch"), "every contrast is lost: says INCONCLUSIVE, not REFUTED"),
     (branch_without("losses"), "every contrast is lost: says INCONCLUSIVE"),
     (branch_without("level of losses"), "a primary loss falls short of the level of a loss: says REF"),
@@ -367,7 +367,7 @@ def test_a_judge_that_drops_what_counts_as_wrong_is_refused(monkeypatch):
 
 def test_a_judge_that_does_not_ask_what_missing_lanes_would_have_been_is_refused(monkeypatch):
     monkeypatch.setattr(missing_bounds, "extreme_studies", lambda study: [])
-    with pytest.raises(self_test.Vacuous, match="the subject's lanes have no grade: says REFUTED, not INCONCLUSIVE"):
+    with pytest.raises(self_test.Vacuous, match="the subject's lanes have no grade: gives REFUTED, not INCONCLUSIVE"):
         self_test.run_self_test(superior(missing="wrong"))
 
 

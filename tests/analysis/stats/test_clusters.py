@@ -53,7 +53,7 @@ def test_the_order_is_that_of_first_appearance():
     ("values", "clusters", "says"),
     [
         ([0.0, 1.0], ["a"], "1 labels for values of shape"),
-        ([[0.0], [1.0]], ["a", "b"], "one label a problem"),
+        ([[0.0], [1.0]], ["a", "b"], "one label per problem"),
         ([0.0, 1.0], ["a", "a"], "at least two"),
     ],
 )

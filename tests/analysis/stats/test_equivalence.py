@@ -138,7 +138,7 @@ def test_a_study_at_the_margin_passes_a_little_less_often_than_the_level_where_m
         ({"margin": 2.0}, "points, not percent"),
         ({"alpha": 0.5}, "alpha: 0.5"),
         ({"method": "sign-flip"}, "name one of t, bootstrap"),
-        ({"method": "bootstrap"}, "pass a generator"),
+        ({"method": "bootstrap"}, "needs a random generator"),
         ({"difference": [[0.1]]}, r"1 problem\(s\)"),
         ({"difference": [[np.nan], [0.0]]}, "not finite"),
     ],

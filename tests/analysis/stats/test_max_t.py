@@ -104,9 +104,9 @@ def test_a_contrast_without_spread_is_answered_at_its_bonferroni_level():
 def test_what_is_no_family_is_refused_by_name():
     with pytest.raises(DegenerateDifference, match="empty family"):
         max_t([], rng=rng())
-    with pytest.raises(DegenerateDifference, match="share their problems"):
+    with pytest.raises(DegenerateDifference, match="must have the same problems"):
         max_t([[np.zeros((5, 1)), np.zeros((6, 1))]], rng=rng())
-    with pytest.raises(DegenerateDifference, match="share their problems"):
+    with pytest.raises(DegenerateDifference, match="must have the same problems"):
         max_t([[]], rng=rng())
     with pytest.raises(DegenerateDifference, match="not finite"):
         max_t([[np.array([[np.nan], [0.0]])]], rng=rng())

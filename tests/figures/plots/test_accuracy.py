@@ -144,7 +144,7 @@ def test_only_the_subject_is_filled(figure):
 def test_it_says_that_it_is_exploratory_and_what_the_intervals_are(figure):
     said = drawing_checks.said(figure)
     assert "exploratory" in said
-    assert "Intervals per arm; contrasts are paired: see forest" in said
+    assert "Intervals are per arm; for paired contrasts see the forest plot" in said
     assert "Clopper-Pearson" in said
     assert "INCONCLUSIVE" in said
 

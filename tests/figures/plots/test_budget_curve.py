@@ -99,7 +99,9 @@ def test_the_smallest_lossless_budget_is_ringed_where_there_is_one_and_the_margi
     (margin,) = found["margin-tiny/chain"]
     assert margin.get_ydata()[0] == pytest.approx(90 - 3)
     said = drawing_checks.said(figure)
-    assert "Smallest budget shown within 3.0 pp of the full cache: crystal 64, h2o at none of its budgets." in said
+    assert (
+        "Smallest budget shown to be within 3.0 pp of the full cache: crystal 64, h2o at none of its budgets." in said
+    )
     assert "exploratory" not in said
 
 

@@ -83,8 +83,8 @@ def test_the_subject_alone_has_limits_and_the_full_cache_a_band(figure):
 
 def test_it_says_that_nothing_was_timed_and_what_is_not_counted(figure):
     said = drawing_checks.said(figure)
-    assert "Counted and not timed: seconds are those of a batch" in said
-    assert "What a policy computes to choose slots is not in it" in said
+    assert "Slots are counted, not timed, because seconds would be those of a batch" in said
+    assert "The computation by which a policy selects slots is not included" in said
     assert "exploratory" in said
     assert "INCONCLUSIVE" in said
 

@@ -108,4 +108,4 @@ def test_every_text_lies_on_the_page_and_on_no_other(model):
     figure = drawing_checks.drawn(levels, JUDGED, cells(model))
     said = drawing_checks.said(figure)
     assert f"{model} · chain · budget 128" in said
-    assert "8 problems a level" in said
+    assert "8 problems per level" in said

@@ -53,7 +53,7 @@ def test_answer_verdict_contrasts_and_curve_come_first_and_all_else_is_folded(pa
     (header,), (main,) = page.all("header"), page.all("main")
     assert [one.text for one in main.all("h2")[:3]] == [
         "The registered contrasts",
-        "Accuracy against the memory that was held",
+        "Accuracy against measured memory",
         "How it was tested, and what it proves",
     ]
     assert header.all("p")[2].text.startswith(
@@ -189,7 +189,7 @@ def test_what_became_of_every_lane_is_counted_from_the_records(tmp_path, undrawn
     record["body"] |= {"state": "failed", "reason": "cuda", "grade": None, "cache": None, "stop": None}
     shard.write_text("\n".join([json.dumps(record), *rest]) + "\n")
     bodies = [record["body"], *(json.loads(line)["body"] for line in rest)]
-    rows = table(reports.written(folder), "What became of every registered lane, in 1 attempt")
+    rows = table(reports.written(folder), "Outcome of every registered lane, in 1 attempt")
     ok = Counter(
         tuple(body["cell"][name] for name in ("model", "task", "budget", "arm"))
         for body in bodies

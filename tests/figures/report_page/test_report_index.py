@@ -16,7 +16,7 @@ from figures.report_page.report_index import Entry
 
 def test_a_folder_without_registrations_has_no_index(tmp_path, capsys):
     assert report.main([str(tmp_path)]) == 2
-    assert "holds no registration" in capsys.readouterr().err
+    assert "contains no registration" in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []
 
 
@@ -176,7 +176,7 @@ def test_the_index_says_how_many_held_out_problems_were_no_longer_fresh_and_by_w
     assert [row["opened before"] for row in table(page, "All registrations")] == [
         "2 of 3 of chain, by first; second could not be read",
         "none",
-        "not asked",
+        "not recorded",
     ]
 
 

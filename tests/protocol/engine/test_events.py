@@ -324,7 +324,7 @@ def test_a_slot_that_its_head_does_not_hold_cannot_be_kept():
     cadence = Cadence(interval=4)
     lanes = [lane(drawn(1, Offsets(), cadence, selection=Reaching()), 10), lane(drawn(1, Offsets(), cadence), 10)]
     failed, sound = answer(tiny(), outside(30), lanes, max_new_tokens=8)
-    assert failed == LaneFailure("selection kept a slot that its head does not hold")
+    assert failed == LaneFailure("selection kept a slot that its head does not contain")
     assert isinstance(sound, Outcome)
 
 

@@ -115,7 +115,7 @@ class Secretive(Gathered):
     keeps_counts: ClassVar[bool] = True
 
 
-PLACE = "state merged a slot into one that is not kept, or one that its head does not hold"
+PLACE = "state merged a slot into one that is not kept, or that its head does not contain"
 SHARES = "state merged slots by shares that do not sum to 1"
 WRONG = {
     Amiss(how="beyond"): PLACE,
@@ -123,7 +123,7 @@ WRONG = {
     Amiss(how="elsewhere"): "state merged a kept slot into another one",
     Amiss(how="half"): SHARES,
     Amiss(how="not a number"): SHARES,
-    Secretive(): "state merged slots and says that it never does: ",
+    Secretive(): "state merged slots although its `merges` is False ",
 }
 
 

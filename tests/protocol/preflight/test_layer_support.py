@@ -94,7 +94,7 @@ def test_a_rank_that_saves_nothing_of_a_value_is_refused_with_the_arm_and_the_mo
     told = str(refused.value)
     assert "\n" not in told
     assert "arms: 'crystal' does not fit path:" in told
-    assert "state.rank: 32 coefficients save nothing of a value of 32 numbers; set fewer" in told
+    assert "state.rank: 32 coefficients save nothing for a value of 32 numbers; set fewer" in told
     check('"subspace"', 2, head_dim=64)
     check('"subspace", set = { "state.rank" = 8 }', 2, **heads)
 

@@ -47,7 +47,7 @@ def test_each_lane_is_there_with_its_grade_by_shape_and_word_and_its_first_diffe
     for text in (
         "\u2717 wrong", "\u2713 correct", "\u2013 no answer", "\u2013 failed", "out of slots",
         '<span class="same">a b </span><mark>d</mark>', '<span class="same">a b </span><mark>c</mark>',
-        "Parts from the full cache at word 3 (character 4).", "The text is that of the full cache.",
+        "Differs from the full cache from word 3 (character 4) on.", "The text is identical to that of the full cache.",
         "Graded worse than the full cache: 2 of 3 lanes; better: 0.", "Right answer: <strong>9</strong>",
         "not told: a press",
     ):  # fmt: skip
