@@ -1,25 +1,25 @@
-"""What each ablation of a finished study shows about the part that it takes away.
+"""Show what each ablation of a finished study says about the part that it removes.
 
     kv-prereg ablations registrations/crystal-ablations
     kv-prereg ablations registrations/crystal-ablations --json
 
-For each ablation: the settings in which it differs from its parent, as locked; its accuracy minus the
-parent's with an interval and p corrected for all contrasts shown; whether both held the same memory; and, of
-the claim about it, supported, contradicted or undecided. Claims are those of the protocol's [claims]. Without
-any it is implied that every part helps, so that an ablation is worse than its parent. All of it stands
-outside the registered rule and decides nothing; what is implied is exploratory.
+Prints for each ablation: the settings in which it differs from its parent, as locked; its accuracy minus that
+of the parent, with an interval and p corrected for all contrasts shown; whether both used the same memory; and
+whether the claim about it is supported, contradicted or undecided. The claims are those of [claims] in the
+protocol. Without any, the assumed claim is that every part helps, so that an ablation is worse than its parent.
+All of this is outside the registered rule and decides nothing; assumed claims are exploratory.
 
-A registered claim may have the full cache, which holds more on purpose, for its parent: memory is charged for
-nothing, and a cell whose arm does not hold less, beyond the registered tolerance, is undecided.
+The parent of a registered claim may be the full cache, which uses more memory on purpose. Memory is then not
+charged, and a cell is undecided unless its arm uses less memory by more than the registered tolerance.
 
-The claims of a study are one family. A claim is supported when every cell (model, task, budget) supports it
-at alpha over the number of claims: all cells have to, an intersection-union test, which needs no correction
-for them. A cell whose full cache fails the gate or that is below the floor (both arms guess, or a margin could
-not be lost) is undecided, and cells of fewer than 200 problems screen. A
-claim is contradicted when one cell contradicts it, at alpha over the number of all contrasts. The p of
-a claim is the largest of its cells', with Holm's over the claims beside. "needs n" is the number of problems
-at which a cell would be decided, either way, with 80 % power, were the difference and its spread between
-problems those measured: a guess where few problems differ.
+The claims of a study are one family. A claim is supported if every cell (model, task, budget) supports it at
+alpha divided by the number of claims. This is an intersection-union test, so that the number of cells needs no
+correction. A cell is undecided if its full cache fails the gate or if it is below the floor (both arms guess, or a
+margin could not be lost); cells of fewer than 200 problems are only a screening. A claim is contradicted if one
+cell contradicts it, at alpha divided by the number of all contrasts. The p of a claim is the largest p of its
+cells; Holm's p over the claims is printed next to it. "needs n" is the number of problems at which a cell would be
+decided, either way, with 80 % power, if the true difference and spread were those measured. It is a rough estimate
+if few problems differ.
 
 Exit status: 0 printed, whatever the outcomes; 2 no verdict yet, or the folder cannot be read.
 """

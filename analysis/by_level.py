@@ -1,10 +1,10 @@
-"""Each registered contrast of a finished study by level: by length, by depth, by difficulty.
+"""Show each registered contrast of a finished study by level, such as length, depth or difficulty.
 
     kv-prereg by-level registrations/mine
     kv-prereg by-level registrations/mine --json
 
-Levels are those that the lock names for the problems of a task. Accuracies of both arms, their difference and
-its 95 % interval, of each contrast at each level alone; nothing is corrected and nothing decided.
+The lock names the levels of the problems of a task. Prints, for each contrast at each level, the accuracies of both
+arms, their difference and its 95 % interval, without a correction. It decides nothing.
 
 Exit status: 0 printed; 2 no verdict yet, no task of the study has levels, or the folder cannot be read.
 """

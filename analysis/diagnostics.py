@@ -4,10 +4,10 @@
     kv-prereg diagnostics registrations/alpha-chain --json
 
 The failure modes of "Minimal-Intervention KV Retention via Set-Conditioned Diversity", section 3.2: memory
-that matches at the end of the prefill and not in the mean; signs that 50 problems get wrong; proxies that the
-run does not bear out; one model; wrong answers that are no answers. Each is "seen", "not seen" or "cannot
-tell", with the numbers. All of it is exploratory and decides nothing. Reads lock, verdict and records, of a
-sweep the selection too.
+that matches at the end of the prefill but not in the mean; signs that 50 problems get wrong; proxies that the
+full run does not confirm; a single model; wrong answers that contain no answer. Each is "seen", "not seen" or
+"cannot tell", with the numbers. All of this is exploratory and decides nothing. Reads lock, verdict and records,
+and the selection of a sweep.
 
 Exit status: 0 printed, whatever was seen; 2 no verdict yet, or the folder cannot be read.
 """

@@ -1,14 +1,14 @@
-"""Did it evict? What every arm of a study held, and by which of the ratios that papers print.
+"""Show whether each arm evicted, how much memory it used, and the ratios that papers print for that.
 
     kv-prereg evicted registrations/lossless-chain
     kv-prereg evicted registrations/lossless-chain --json
 
-For each arm: events a lane that removed something, lanes that never evicted (there an arm is the full cache,
-and its answers are no result about its policy), what it held by its registered budget, and each common
-definition of a "ratio" side by side, sums over lanes by sums over lanes. Of a judged study it counts the
-held-out problems, before that the development problems of its probe. Nothing of it decides anything.
+Prints for each arm: eviction steps per lane that removed a slot; lanes that never evicted (in these the arm is the
+full cache, so that its answers are not a result about its policy); its memory relative to the registered budget; and
+each common definition of a "ratio" side by side, as a sum over lanes divided by a sum over lanes. For a judged study
+it counts the held-out problems, and before that the development problems of the probe. It decides nothing.
 
-Exit status: 0 printed, whatever was found; 2 there are no records to read, or the folder cannot be read.
+Exit status: 0 printed, whatever the result; 2 there are no records to read, or the folder cannot be read.
 """
 
 import sys

@@ -2,8 +2,8 @@
 
     kv-prereg judge registrations/quickstart
 
-Prints the judgement as canonical JSON: no floats, decimals as strings with six digits. It depends on
-lock.json and records/*.jsonl alone (with a sweep on selection.json too), and is the same byte for byte
+Prints the judgement as canonical JSON: no floats, decimals as strings with six digits. It depends only
+on lock.json and records/*.jsonl (and, with a sweep, on selection.json), and is the same byte for byte
 wherever it is computed. Exit status: 0 judged, whatever the verdict; 2 the folder cannot be read.
 """
 

@@ -1,9 +1,9 @@
-"""Say whether a study with registered looks stops after the problems that have records, or goes on.
+"""Print whether a study with registered looks stops after the problems that have records, or goes on.
 
     kv-prereg look registrations/mine
 
-`kv-prereg confirm` asks this in a process of its own after each look, since what runs cells computes no effect. It
-prints "stop" or "go on" and nothing else: no number reaches the run. Exit status: 0; 2 the folder cannot be read.
+`kv-prereg confirm` runs this in a separate process after each look, because code that runs cells computes no effect.
+It prints "stop" or "go on" and nothing else: no number reaches the run. Exit status: 0; 2 the folder cannot be read.
 """
 
 import sys

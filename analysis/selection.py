@@ -1,10 +1,10 @@
-"""Apply the committed rule of a sweep to the records of its probe, all of them on development problems.
+"""Apply the committed rule of a sweep to the records of its probe, which are all on development problems.
 
     kv-prereg selection registrations/alpha-chain
 
 The rule of "Minimal-Intervention KV Retention via Set-Conditioned Diversity", section 4.2, phase 1. Prints
-the selection as canonical JSON: no floats, decimals as strings with six digits. It depends on lock.json and
-probe/*.jsonl alone. Exit status: 0 selected; 2 the folder cannot be read or a lane is missing.
+the selection as canonical JSON: no floats, decimals as strings with six digits. It depends only on lock.json and
+probe/*.jsonl. Exit status: 0 selected; 2 the folder cannot be read or a lane is missing.
 """
 
 import itertools

@@ -2,7 +2,7 @@
 
     kv-prereg forest registrations/quickstart
 
-Reads verdict.json alone and writes figures/forest.svg and figures/forest.png into the same folder. The same
+Reads only verdict.json and writes figures/forest.svg and figures/forest.png into the same folder. The same
 verdict gives the same SVG, byte for byte, with one version of matplotlib.
 Exit status: 0 drawn; 2 there is no verdict to draw.
 """

@@ -1,12 +1,12 @@
-"""Pool a study with its fresh replications: each contrast over all of them, and one forest.
+"""Pool a study with its fresh replications: each contrast over all of them, and one forest plot.
 
     kv-prereg pool registrations/alpha-chain
     kv-prereg pool registrations/alpha-chain --plot pooled.svg
 
 Reads the study, and in replications/ beside its folder every judged replication on fresh problems that cites its lock
 (kv-prereg replicate --fresh); a reproduction has the same problems, and is never pooled. Prints each contrast by
-study and pooled: fixed effect, random effects, and where a further study may lie (from three studies on). This is an
-exploratory summary: no rule decides on it, and intervals are of one contrast each.
+study and pooled: fixed effect, random effects, and (from three studies on) a prediction interval for a further study.
+This is an exploratory summary: no rule uses it, and each interval is for one contrast.
 
 Exit status: 0 printed; 2 there is no verdict or no replication, or one is a copy.
 """

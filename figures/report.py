@@ -1,13 +1,13 @@
 """Write the report of a judged registration, or the index of all registrations, as one page of HTML.
 
     kv-prereg report registrations/alpha-chain      writes report.html into that folder
-    kv-prereg report registrations                  writes index.html, with a line for each
+    kv-prereg report registrations                  writes index.html, with one entry for each
 
-A report begins with the answer to the registered question. It needs nothing but itself: no network, and no
-script but to sort its tables. It is drawn anew (`figures.study`) and holds the drawings that fit in 1 MB. It
-repeats what the files say and verifies nothing, so its verdict line and drawings say UNANCHORED: kv-prereg
-audit verifies. The same files give the same bytes with one version of matplotlib, in whatever
-folder, and the page names what made it.
+A report begins with the answer to the registered question. It is self-contained: it needs no network, and its only
+script sorts tables. Its drawings are made again (`figures.study`), and the page contains those that fit in 1 MB. It
+repeats what the files say and verifies nothing, so that its verdict line and drawings say UNANCHORED; kv-prereg audit
+verifies. The same files give the same bytes with one version of matplotlib, in any folder, and the page names the
+version that made it.
 Exit status: 0 written; 2 there is no verdict to report, or the files cannot be read.
 """
 

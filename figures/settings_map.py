@@ -3,8 +3,8 @@
     kv-prereg settings-map registrations/lrfu-grid
     kv-prereg settings-map registrations/lrfu-grid --rows scoring.p --columns scoring.decay
 
-The arms that differ in two settings alone are the cells; the settings are found, or named as the lock names
-them. Of a judged study it draws the held-out problems, before that the development problems of its probe.
+The cells are the arms that differ only in two settings. The settings are detected, or given by their names in the
+lock. For a judged study it draws the held-out problems, and before that the development problems of the probe.
 Writes figures/settings_map.svg and .png into the folder.
 Exit status: 0 drawn; 2 the arms form no grid (it says what varies), or there are no records to read.
 """

@@ -2,10 +2,10 @@
 
     kv-prereg draw registrations/quickstart
 
-Writes figures/forest, accuracy, budget_curve (where arms ran at two budgets or more), settings_map (where arms
-form a grid over two settings), needle (where a needle task ran), looks (where some are registered), levels (where
-the lock says the level of each problem), divergence (where the outcome is agreement), ablation (where the subject
-is compared with variants of itself) and, where arms were compressed while decoding, cost_curve, trajectories and
+Writes figures/forest, accuracy, budget_curve (if arms ran at two budgets or more), settings_map (if arms
+form a grid over two settings), needle (if a needle task ran), looks (if any are registered), levels (if
+the lock names the level of each problem), divergence (if the outcome is agreement), ablation (if the subject
+is compared with variants of itself) and, if arms were compressed while decoding, cost_curve, trajectories and
 collapse (also as .md); and the drawings of instruments, such as measured time and memory: each as .svg and .png,
 into the same folder. The same verdict and records give the same bytes with one version of matplotlib.
 Exit status: 0 drawn; 2 there is no verdict to draw, or its records cannot be read.

@@ -1,10 +1,10 @@
-"""Print the verdict of a study as plain text, as wide as the terminal, or 110 columns.
+"""Print the verdict of a study as plain text, as wide as the terminal, or 110 columns wide.
 
     kv-prereg table registrations/quickstart
     kv-prereg table registrations/quickstart --latex > table.tex    # or --markdown, or numbers with --json
 
-The records are judged again: a verdict that they do not support is not printed. What is pasted elsewhere has the
-verdict and what qualifies it beside its contrasts.
+The records are judged again, and a verdict that they do not support is not printed. Text that is pasted elsewhere
+contains the verdict and its qualifiers in addition to the contrasts.
 Exit status: 0 printed; 2 there is no verdict to print.
 """
 

@@ -1,13 +1,13 @@
-"""List the policies: what each keeps, whose method it is, what it needs. Or say all of one.
+"""List the policies with what they keep, their source and the signals that they need; or describe one in full.
 
     kv-prereg policies
     kv-prereg policies --family epikv
-    kv-prereg policies snapkv        its settings by their paths, and what its authors do otherwise
+    kv-prereg policies snapkv        its settings by their paths, and its departures from its authors' code
 
-A setting is changed by its path: policies.get("snapkv", {"scoring.window": 64}) or, of an arm in
+A setting is changed by its path: policies.get("snapkv", {"scoring.window": 64}) or, for an arm in
 protocol.toml, { policy = "snapkv", set = { "scoring.window" = 64 } }.
 
-Exit status: 0 listed; 2 no such policy or family.
+Exit status: 0 listed; 2 the policy or family does not exist.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Freeze the split of a data file: one JSON object a line, each with a `unique_id`.
+"""Freeze the split of a data file with one JSON object per line, each with a `unique_id`.
 
     kv-prereg split math500 math500.jsonl    writes splits/math500.json, once
 
-Only the ids are kept, never the problems. Exit status: 0 written, 2 refused.
+Only the ids are stored, never the problems. Exit status: 0 written, 2 refused.
 """
 
 import hashlib

@@ -4,10 +4,10 @@
     kv-prereg claims paper.toml
     kv-prereg claims analysis/published/*.toml   papers of this field, in a clone of this project
 
-For each claim how far its check reaches (transcribed, arithmetic, inference, or none) and its verdict, with
-the numbers that decide; the last line counts by level. For each table, whether its values are possible at n.
-Exit status: 0 the audit ran, whatever it found; 2 a file cannot be read.
-A template replaces no file.
+Prints for each claim the level of its check (transcribed, arithmetic, inference, or none) and its verdict, with the
+numbers that decide it; the last line counts claims by level. For each table it prints whether its values are
+possible at n. A template never replaces an existing file.
+Exit status: 0 the audit ran, whatever its result; 2 a file cannot be read.
 """
 
 import sys

@@ -1,4 +1,4 @@
-"""Compare finished result files: the first arm against every other, paired by problem; exploratory.
+"""Compare the arms in finished result files: the first against every other, paired by problem; exploratory.
 
     kv-prereg compare full=out/full snapkv=out/snapkv
     kv-prereg compare full.eval snapkv.eval --cluster template
@@ -7,7 +7,7 @@
 Reads samples of lm-eval (a file, or the folder of a run), logs of inspect_ai (.eval or .json), predictions of
 kvpress's evaluation, CSV files with id, arm and score (task, cluster and seed too), and judged registrations.
 An arm is a path, or NAME=PATH. In Python kv_prereg.compare(frame) does the same with a data frame.
-Exit status: 0 compared; 2 a file cannot be read, or what is in the files cannot be paired: one line says why.
+Exit status: 0 compared; 2 a file cannot be read, or the problems cannot be paired: one line says why.
 """
 
 import argparse

@@ -305,7 +305,7 @@ def _proves(judged: Mapping[str, Any]) -> list[str]:
 
 
 def _line(judged: Mapping[str, Any]) -> str:
-    return f"branch of {judged['contrasts'][0]['subject']} over {judged['family']} contrasts"
+    return f"branch table over {judged['family']} contrasts of {judged['contrasts'][0]['subject']}"
 
 
 def _letters(judged: Mapping[str, Any]) -> tuple[str, ...]:

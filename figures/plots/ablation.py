@@ -70,7 +70,7 @@ def ablation(judged: Mapping[str, Any], lock: Mapping[str, Any]) -> Figure:
         ],
         [
             (
-                f"Line: simultaneous interval of the family. Filled bar and ◆: significant after {correction}. "
+                f"Line: simultaneous interval of the family. Filled bar and ◆: significant by {correction}. "
                 "○: not significant. ◇: significant but not counted, because memory was not matched (†)."
             ),
             (

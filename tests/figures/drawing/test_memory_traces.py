@@ -100,7 +100,7 @@ SIDES = list(dict.fromkeys(map(place, bodies("full"))))
 
 def test_a_side_file_that_is_missing_among_others_is_refused_by_name(tmp_path):
     folder = copied(tmp_path / "study", *SIDES[1:])
-    with pytest.raises(RecordError, match=f"{Path(SIDES[0]).name}: missing"):
+    with pytest.raises(RecordError, match=f"{Path(SIDES[0]).name}: is missing"):
         memory_traces.read_traces(folder, read_study(folder).lock)
 
 
@@ -109,7 +109,7 @@ def test_a_side_file_that_is_missing_among_others_is_refused_by_name(tmp_path):
 def test_a_damaged_side_file_is_refused_by_name(tmp_path, content, packed):
     folder = copied(tmp_path / "study", *SIDES)
     (folder / SIDES[0]).write_bytes(gzip.compress(content.encode(), mtime=0) if packed else content.encode())
-    says = "damaged" if packed else "not readable"
+    says = "is damaged" if packed else "not readable"
     with pytest.raises(RecordError, match=f"{Path(SIDES[0]).name}: {says}"):
         memory_traces.read_traces(folder, read_study(folder).lock)
 

@@ -189,7 +189,7 @@ def test_the_registered_effects_are_printed_and_so_is_that_there_is_none():
 
 def test_the_directions_the_family_and_the_verdict_are_said(five):
     said = drawing_checks.said(five)
-    for words in ("← crystal better", "variant better →", "5 registered contrasts", "passes Bonferroni 0.01."):
+    for words in ("← crystal better", "variant better →", "5 registered contrasts", "significant by Bonferroni 0.01."):
         assert words in said
     assert "A small study: INCONCLUSIVE" in said
 
@@ -197,4 +197,4 @@ def test_the_directions_the_family_and_the_verdict_are_said(five):
 def test_a_drawing_of_max_t_does_not_speak_of_bonferroni():
     said = drawing_checks.said(ablation(JUDGED | {"method": "max-t"}, lock()))
     assert "Bonferroni" not in said
-    assert "passes max-t 0.05." in said
+    assert "significant by max-t 0.05." in said

@@ -148,7 +148,7 @@ def test_no_drawing_of_max_t_speaks_of_bonferroni():
         assert "Bonferroni" not in drawing_checks.said(forest(judged | {"method": "max-t"}))
     said = drawing_checks.said(forest(study(method="max-t")))
     assert "(a) Registered contrasts: 2, max-t 0.05" in said
-    assert "(b) Outside the decision rule: 2, max-t 0.05 over these alone" in said
+    assert "(b) Outside the decision rule: 2, max-t 0.05 over these only" in said
 
 
 # ---------------------------------------------------------------- shipped studies
@@ -303,7 +303,7 @@ def test_unmatched_memory_counts_for_nothing_in_the_second_panel_too(two):
 def test_both_families_and_their_levels_head_their_panels(two):
     said = drawing_checks.said(two)
     assert "(a) Registered contrasts: 2, Bonferroni 0.01" in said
-    assert "(b) Outside the decision rule: 2, Bonferroni 0.025 over these alone" in said
+    assert "(b) Outside the decision rule: 2, Bonferroni 0.025 over these only" in said
     assert "1d \N{MINUS SIGN} snapkv (auxiliary, no correction)" in said
 
 

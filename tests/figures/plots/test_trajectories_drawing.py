@@ -74,7 +74,7 @@ def test_the_legend_prints_what_each_arm_held_and_the_bytes_it_carried(figure):
     found = list(rows.values())
     first = next(at for at, row in enumerate(found) if row[0] == "alpha")
     assert [row for row in found[first - 1 :] if len(row) == 5][:4] == [
-        ["after\nprefill", "mean", "state", "tok-eq", f"slots held {MINUS} budget"],
+        ["after\nprefill", "mean", "state", "tok-eq", f"slots in use {MINUS} budget"],
         ["alpha", "64.0", "64.3", "1.2 KiB", "2.5"],
         ["snapkv_with_window", "64.0", "131.0", "0 B", "0.0"],
         ["full (no budget)", "100.0", "101.0", "0 B", "0.0"],
