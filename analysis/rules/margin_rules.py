@@ -106,8 +106,8 @@ def memory_clause(decision: Decision) -> str:
     if not is_against_full(decision):
         return ", and memory is matched"
     return (
-        f", and the full cache held more than {decision['subject']} by more than "
-        f"{strip_zeros(str(decision['cache_tolerance']))} of it, as measured"
+        f", and the measured memory of the full cache exceeds that of {decision['subject']} by more than "
+        f"{strip_zeros(str(decision['cache_tolerance']))} of it"
     )
 
 
@@ -245,9 +245,9 @@ def _answer(wording: MarginText, judged: Row, rule_verdict: str, decision: Decis
     contrasts, points = judged["contrasts"], f"{100 * float(judged['margin']):g} points"
     alpha, subject, among = float(judged["alpha"]), contrasts[0]["subject"], count_contrasts(contrasts)
     matched = evidence_rows(contrasts)
-    comparator_phrase = f"beside {contrasts[0]['against']}" if len(contrasts) == 1 else f"in all {among}"
+    comparator_phrase = f"compared with {contrasts[0]['against']}" if len(contrasts) == 1 else f"in all {among}"
     differ = f"differ by less than {points}, either way," if wording.is_two_sided else f"lose less than {points}"
-    claim = f"{subject} was to {differ} {comparator_phrase}"
+    claim = f"{subject} was required to {differ} {comparator_phrase}"
 
     def p(contrast: Row) -> float:
         sides = ("p_worse", "p_better") if wording.is_two_sided else ("p_worse",)

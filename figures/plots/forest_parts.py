@@ -182,8 +182,8 @@ def memory_notes(contrasts: Sequence[Mapping[str, Any]], first: str, second: str
     if any(map(equal_memory_text, contrasts)):
         notes.append(
             f"{EQUAL[unit]}: where memory was not matched, the difference from the {second} interpolated "
-            "between its budgets; outside: those budgets do not bracket the "
-            f"{'slots' if unit == 'slots' else 'bytes'}. Decides nothing."
+            "between its budgets; outside means that those budgets do not bracket the "
+            f"{'slots' if unit == 'slots' else 'bytes'}. This decides nothing."
         )
     return notes
 
