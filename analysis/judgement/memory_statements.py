@@ -115,8 +115,8 @@ def _unpriced(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     if unbounded:
         return [
             (
-                f"What memory buys in {len(unbounded)} of {len(rows)} contrasts: the subject {_verb(unbounded[0])} more, "
-                "and its comparator was never measured with as much memory, so that they are not matched: "
+                f"What memory buys in {len(unbounded)} of {len(rows)} contrasts: the subject {_verb(unbounded[0])} "
+                "more, and its comparator was never measured with as much memory, so that they are not matched: "
                 f"{list_first(map(contrast_name, unbounded))}."
             )
         ]

@@ -147,9 +147,9 @@ def _legend_notes(judged: Row) -> list[str]:
     has_passed = any(contrast["better"] or contrast["worse"] for contrast in unmatched)
     hollow = " ◇ passes and is unmatched." if has_passed else ""
     memory_units = {
-        "slots": "slots held",
-        "bytes": "bytes held",
-        "total": "bytes with the policies' own state held",
+        "slots": "slots in use",
+        "bytes": "bytes of keys and values",
+        "total": "bytes including the policies' own state",
         READS: "slots that a new token reads",
     }
     bounds = " and ".join(f"{_format_points(margin)} points" for margin in rule_margins(judged))

@@ -226,13 +226,13 @@ AHEAD_UNMATCHED = (*FREE[:6], False, False, False)
                 verdict="REFUTED",
             ),
             "(at the bytes of 64 slots). Unequal memory may explain the difference in 1 of 2 contrasts, "
-            "in none of those that refutes.",
+            "but in none of those that refute.",
             "budget bytes",
         ),
         (
             margin("non_inferior", far("a") | {"memory": {"decided": True}}, within("b"), verdict="REFUTED"),
             "explain the difference in 1 of 2 contrasts.",
-            "in none of those that",
+            "but in none of those that",
         ),
     ],
 )

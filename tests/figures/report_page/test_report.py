@@ -272,7 +272,7 @@ def test_an_amendment_and_its_deviation_exclusions_and_missing_lanes_are_reporte
     assert "after a claim on held-out problems" in page.text
     assert "the first one was wrong" in page.text
     assert "The rule alone says CONFIRMED." in page.text
-    assert "holds otherwise: policies/late.py" in page.text
+    assert "differ in the named commit: policies/late.py" in page.text
     rows = table(page, "What the amendment changed")
     assert [(row["was"], row["is"]) for row in rows] == [("1", "2"), ("absent", "new")]
     assert table(page, "Problems excluded")[0]["excluded"] == "3"
@@ -331,7 +331,7 @@ def test_a_protocol_that_was_edited_since_is_not_shown_as_the_locked_one(tmp_pat
     with (folder / "protocol.toml").open("a") as file:
         file.write("# edited\n")
     page = reports.written(folder)
-    assert "protocol.toml is not here as it was locked" in page.text
+    assert "The folder does not contain protocol.toml as it was locked" in page.text
     assert "# edited" not in page.text
 
 

@@ -174,7 +174,7 @@ def test_the_index_says_how_many_held_out_problems_were_no_longer_fresh_and_by_w
         small(tmp_path / name, {"lock": lock})
     page = parsed(report_index.render_index(report_index.read_entries(tmp_path)))
     assert [row["opened before"] for row in table(page, "All registrations")] == [
-        "2 of 3 of chain, by first; second could not be read",
+        "2 of 3 of chain, by first; the problems of second could not be read",
         "none",
         "not recorded",
     ]
@@ -213,7 +213,7 @@ def test_the_index_says_what_became_of_every_gate(tmp_path):
         ("1d_div", "4", "0", "0"),
     ]
     assert {row["the study's verdict"] for row in rows} == {"INCONCLUSIVE (branch C, symmetric C)"}
-    assert "Not in these tables, since they cannot be read: other." in [one.text for one in page.all("p")]
+    assert "Left out of these tables, because they cannot be read: other." in [one.text for one in page.all("p")]
 
 
 def test_an_index_without_a_contrast_has_no_table_of_gates(tmp_path):

@@ -50,7 +50,7 @@ def a_number_for_a_title(folder):
         (unjudged, "run: kv-prereg confirm"),
         (unclaimed, "claim.json: is missing"),
         (another_lock, "registration: is not the lock of these lanes"),
-        (another_seal, "seal: cites another seal.json"),
+        (another_seal, "seal: cites a different seal.json"),
         (torn_ledger, "is not a ledger; run: kv-prereg audit"),
         (no_ledger, "ledger.jsonl: is missing"),
         (unknown_word, "'PROVEN' is not a verdict of any rule"),
