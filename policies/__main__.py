@@ -55,7 +55,7 @@ def main(argv: list[str] | None = None) -> int:
         elif args.family is None or args.family in FAMILIES:
             lines = _format_list(args.family)
         else:
-            raise UnknownPolicy(f"family {args.family!r} does not exist; {suggest(args.family, FAMILIES)}")
+            raise UnknownPolicy(f"no family named {args.family!r}; {suggest(args.family, FAMILIES)}")
     except ValueError as error:
         print_escaped(f"{type(error).__name__}: {' '.join(str(error).split())}", sys.stderr)
         return 2

@@ -148,7 +148,7 @@ def find_policy(name: str) -> Policy:
         return CATALOGUE[name]
     if name not in PLUGINS.points():
         fix = suggest(name, names(), "kv-prereg policies", ALIASES)
-        raise UnknownPolicy(f"no policy is named {name!r}; {fix}")
+        raise UnknownPolicy(f"no policy named {name!r}; {fix}")
     policy = PLUGINS.load(name)
     if type(policy) is not Policy:
         raise ValueError(

@@ -76,13 +76,13 @@ def test_all_are_listed_once_by_family():
     ("name", "says"),
     [
         ("full", "needs nothing; never evicts; protects nothing"),
-        ("streaming", "needs nothing; events while decoding; protects slots"),
-        ("snapkv", "arXiv:2404.14469; needs attention; events while decoding; protects slots"),
-        ("tova", "needs attention; events while decoding; protects nothing"),
+        ("streaming", "needs nothing; evicts while decoding; protects slots"),
+        ("snapkv", "arXiv:2404.14469; needs attention; evicts while decoding; protects slots"),
+        ("tova", "needs attention; evicts while decoding; protects nothing"),
         ("scissorhands", "needs attention; no eviction steps while decoding; protects slots"),
-        ("knorm", "needs keys and values; events while decoding; protects nothing"),
-        ("crystal", "needs attention, keys and values; events while decoding; protects slots"),
-        ("variant_b", "needs keys and values, calibrated statistics (text, traces); events while decoding"),
+        ("knorm", "needs keys and values; evicts while decoding; protects nothing"),
+        ("crystal", "needs attention, keys and values; evicts while decoding; protects slots"),
+        ("variant_b", "needs keys and values, calibrated statistics (text, traces); evicts while decoding"),
         ("h2o", "protects slots"),
         ("raas", "protects slots"),
     ],
@@ -117,9 +117,9 @@ def test_one_policy_is_told_with_every_setting_by_its_path(name):
         ("snapkv", "    Keep the last `window` slots and, of the others, those with the largest pooled"),
         ("1d", "    Keep the highest scores of `QueryStatistics`, one set for all layers and heads"),
         ("crystal-blog", "    The variant of the author's blog post: chunks of 128"),
-        ("crystal-still", "    Of crystal, from which it starts:"),
-        ("1d_div-1.5", "    Of triattention, from which it starts:"),
-        ("chunkkv-20", "    Of chunkkv, from which it starts:"),
+        ("crystal-still", "    Description of crystal, from which it starts:"),
+        ("1d_div-1.5", "    Description of triattention, from which it starts:"),
+        ("chunkkv-20", "    Description of chunkkv, from which it starts:"),
     ],
 )
 def test_one_policy_is_told_in_the_words_of_its_factory(name, opens):
@@ -147,7 +147,7 @@ def test_what_is_not_there_is_refused_in_one_line(arguments, said):
 def test_help_says_what_it_does():
     status, out, _ = run("--help")
     assert status == 0
-    assert "Exit status: 0 listed; 2 no such policy or family." in out
+    assert "Exit status: 0 listed; 2 the policy or family does not exist." in out
     assert "kv-prereg policies snapkv" in out
 
 
@@ -163,7 +163,7 @@ def test_policies_of_other_distributions_are_listed_and_not_described(tmp_path, 
     assert status == 0
     _, _, others = out.partition("\npolicies of other distributions, which are not described here:\n")
     assert "  newest\n" in others
-    assert "needs nothing; events while decoding; protects slots" in others
+    assert "needs nothing; evicts while decoding; protects slots" in others
     assert "  odd\\u001b[2K\n" in others
     said = " ".join(others.split())
     assert "cannot be loaded (ModuleNotFoundError: No module named 'nowhere'); mend it" in said

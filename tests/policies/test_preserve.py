@@ -43,9 +43,9 @@ def test_recency_is_a_number_or_a_share_of_the_budget_rounded_down(recent, slots
     ],
 )
 def test_another_rule_is_refused_by_name(recent):
-    with pytest.raises(ValueError, match=r'^recent: .* is not a number of slots; write a number of slots, "K/4" or'):
+    with pytest.raises(ValueError, match=r'^recent: .* is not a number of slots; write a number, "K/4" or'):
         Preserve(recent=recent)
-    with pytest.raises(ValueError, match=r'^sinks: .* is not a number of slots; write a number of slots, "K/4" or'):
+    with pytest.raises(ValueError, match=r'^sinks: .* is not a number of slots; write a number, "K/4" or'):
         Boundary(sinks=recent)
 
 

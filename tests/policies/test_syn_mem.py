@@ -333,11 +333,11 @@ def test_a_slot_holds_its_number_of_tokens_in_four_bytes():
     ("name", "said"),
     [
         ("epikv", "a slot of StaticHybrid represents several tokens, but HiddenChange is defined for single tokens"),
-        ("kv-key", "and ChannelVariances is of single ones; choose another state, or a scoring of slots"),
+        ("kv-key", "but ChannelVariances is defined for single tokens; choose another state, or a scoring of slots"),
         ("thinkv", "but Sparsity is defined for single tokens"),
-        ("raas", "state: Stamps of the slots that StaticHybrid merges do not add up to one of their mean"),
-        ("crystal-kv", "state: References of the slots"),
-        ("crystal", "state: CoAttention of the slots"),
+        ("raas", "state: Stamps of slots that StaticHybrid merges do not add up to that of their mean"),
+        ("crystal-kv", "state: References of slots"),
+        ("crystal", "state: CoAttention of slots"),
         ("crystal-still", "state: "),
     ],
 )
@@ -378,7 +378,7 @@ class More(Given):
 
 def test_units_and_memories_are_refused_also_where_only_the_scores_tell():
     values = ((1.0, 2, 3, 4),)
-    with pytest.raises(ValueError, match="StaticHybrid merges single slots, and Longest has units of several"):
+    with pytest.raises(ValueError, match="StaticHybrid merges single slots, but Longest keeps units of several"):
         Policy(Longest(values), state=StaticHybrid())
     view = View(torch.arange(4), 1, 1, frozenset(), 0, {})
     for more in ("trunks", "memory", "segments"):

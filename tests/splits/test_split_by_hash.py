@@ -94,7 +94,7 @@ def test_a_manifest_that_was_edited_is_refused_by_name(frozen, bend):
     fields = json.loads(frozen.read_bytes())
     bend(fields)
     frozen.write_text(json.dumps(fields, sort_keys=True, separators=(",", ":")) + "\n")
-    with pytest.raises(splits.SplitError, match=r"tiny\.json: altered .*restore it"):
+    with pytest.raises(splits.SplitError, match=r"tiny\.json: was altered .*restore it"):
         splits.load("tiny", frozen.parent)
 
 
@@ -105,14 +105,14 @@ def test_a_bucket_that_the_id_does_not_have_is_refused_although_the_digest_was_r
     plain = json.dumps(fields, sort_keys=True, separators=(",", ":")).encode()
     fields["digest"] = hashlib.sha256(plain).hexdigest()
     frozen.write_text(json.dumps(fields, sort_keys=True, separators=(",", ":")) + "\n")
-    with pytest.raises(splits.SplitError, match=r"tiny\.json: altered \(ids, digest\)"):
+    with pytest.raises(splits.SplitError, match=r"tiny\.json: was altered \(ids, digest\)"):
         splits.load("tiny", frozen.parent)
 
 
 @pytest.mark.parametrize("data", [b"", b"[]", b"{}", b'{"ids":[],"source":""}', b'{"ids":[3],"source":""}', b"\xff"])
 def test_a_file_that_is_no_manifest_is_refused_by_name(frozen, data):
     frozen.write_bytes(data)
-    with pytest.raises(splits.SplitError, match=r"tiny\.json: not a split manifest"):
+    with pytest.raises(splits.SplitError, match=r"tiny\.json: is not a split manifest"):
         splits.load("tiny", frozen.parent)
 
 
@@ -123,7 +123,7 @@ def test_the_same_manifest_in_another_spelling_is_refused(frozen):
 
 
 def test_an_unknown_split_is_answered_with_those_that_there_are():
-    with pytest.raises(splits.SplitError, match=r"there are aime24, .* math500"):
+    with pytest.raises(splits.SplitError, match=r"the splits are aime24, .* math500"):
         splits.load("math-500")
     with pytest.raises(ValueError, match="the splits are"):
         splits.load("../splits/math500")

@@ -358,4 +358,4 @@ def test_the_help_is_the_docstring(capsys):
     with pytest.raises(SystemExit) as stopped:
         main(["--help"])
     assert stopped.value.code == 0
-    assert "Exit status: 0 the audit ran, whatever it found; 2 a file cannot be read." in capsys.readouterr().out
+    assert "Exit status: 0 the audit ran, whatever its result; 2 a file cannot be read." in capsys.readouterr().out

@@ -151,7 +151,7 @@ def test_extraction_has_collapsed_where_44_of_100_wrong_answers_are_none(tmp_pat
     (folder / "verdict.json").write_text(json.dumps(verdict) + "\n")
     entered(folder)
     found = by_policy(folder)
-    assert found["1d"].notes == ("extraction collapse (a caveat) at budget budget 64",)
+    assert found["1d"].notes == ("extraction collapse (a caveat) at budget 64",)
     assert found["1d"].modes == []
     assert found["h2o"].notes == ()
 
