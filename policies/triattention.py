@@ -47,8 +47,7 @@ FACTS = {
         "triattention",
         "as 1d, but a low budget in the first rounds and a high one later",
         "Sun and Harn, arXiv:2605.14292",
-        "The shortfall of a schedule is due to its phase: it disappears if the low budget comes first and "
-        "the high one later.",
+        "The shortfall of a schedule is due to its phase: it disappears if low budgets come first.",
         parent="1d",
         component="cadence",
     ),

@@ -37,7 +37,7 @@ def test_the_catalogue_is_read_only():
 def test_an_unknown_name_suggests_the_nearest_one():
     with pytest.raises(UnknownPolicy, match="no policy named 'snapvk'; did you mean 'snapkv'"):
         policies.get("snapvk")
-    with pytest.raises(UnknownPolicy, match="kv-prereg policies lists the policies"):
+    with pytest.raises(UnknownPolicy, match="kv-prereg policies lists all"):
         policies.get("zzzzz")
     assert issubclass(UnknownPolicy, ValueError)
 

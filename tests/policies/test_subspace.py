@@ -93,7 +93,7 @@ def test_what_does_not_fit_is_refused_with_the_fix():
         Subspace(statistics="text").codec({"text": object(), "bases": bases})
     with pytest.raises(ValueError, match=r"state.rank: is 32, but 'bases' has 8 directions for"):
         Subspace().codec({"bases": bases})
-    with pytest.raises(ValueError, match=r"the basis 'bases' is of \[2, 2, 8\] .* its mean of \[2, 2, 7\]"):
+    with pytest.raises(ValueError, match=r"the basis 'bases' is for \[2, 2, 8\] .* its mean is for \[2, 2, 7\]"):
         Subspace(rank=4).codec({"bases": replace_mean(bases)})
 
 
