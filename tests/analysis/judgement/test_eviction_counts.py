@@ -138,8 +138,8 @@ def test_an_event_that_removes_nothing_is_no_eviction():
     assert eviction_counts.never_evicted(row)
     (said,) = eviction_counts.eviction_warnings([row])
     assert said == (
-        "arm h2o evicted nothing in any of 1 lanes at 99 (m, needle): the full cache under another name, no "
-        "result about its policy"
+        "arm h2o evicted nothing in any of 1 lanes at 99 (m, needle): it is the full cache under another "
+        "name, so that nothing is shown about its policy"
     )
 
 

@@ -179,7 +179,7 @@ def test_a_published_number_is_reproduced_within_its_margin_or_the_study_is_unin
     found = judged(tmp_path, full(lambda lane: RIGHT if number(lane) < right else {}), gate=gate)
     assert found["gate"]["passed"] is passed
     if not passed:
-        assert f"{right / 200:.3f} where 0.503 ± 0.03 is published" in full_cache_gate.describe_gate(found)
+        assert f"{right / 200:.3f}, while 0.503 ± 0.03 is published" in full_cache_gate.describe_gate(found)
 
 
 def test_a_place_has_its_own_threshold_and_others_keep_theirs(tmp_path):

@@ -304,7 +304,7 @@ def test_both_families_and_their_levels_head_their_panels(two):
     said = drawing_checks.said(two)
     assert "(a) Registered contrasts: 2, Bonferroni 0.01" in said
     assert "(b) Outside the decision rule: 2, Bonferroni 0.025 over these only" in said
-    assert "1d \N{MINUS SIGN} snapkv (auxiliary, no correction)" in said
+    assert "1d \N{MINUS SIGN} snapkv (auxiliary, not corrected)" in said
 
 
 @pytest.mark.parametrize("beside", [True, False])
