@@ -44,7 +44,7 @@ def run_self_test(plan: StudyPlan) -> dict[str, Any]:
     for name, case in cases.items():
         verdict_by_case[name] = _verdict(plan, case.scenario)
         if verdict_by_case[name] != case.expected:
-            raise Vacuous(f"{rule}: {name}: gives {verdict_by_case[name]}, not {case.expected}")
+            raise Vacuous(f"{rule}: {name}: says {verdict_by_case[name]}, not {case.expected}")
     verdicts = list(verdict_by_case)[:3]
     return {
         "verdicts": {name: verdict_by_case[name] for name in verdicts},

@@ -158,7 +158,7 @@ def test_a_full_cache_that_cannot_do_the_task_is_noticed_where_it_is_the_compara
 def test_a_judge_that_does_not_look_at_the_gate_is_refused(monkeypatch, rule, gate):
     monkeypatch.setattr(judgement.gate, "judge_gate", lambda made: None)
     plan = planned(rule)
-    with pytest.raises(self_test.Vacuous, match=r"full cache .*: gives (CONFIRMED|REFUTED), not INCONCLUSIVE"):
+    with pytest.raises(self_test.Vacuous, match=r"full cache .*: says (CONFIRMED|REFUTED), not INCONCLUSIVE"):
         self_test.run_self_test(plan._replace(content=plan.content | {"gate": GATES[gate]}))
 
 

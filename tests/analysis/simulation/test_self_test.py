@@ -125,7 +125,7 @@ def test_a_rule_with_a_margin_says_each_verdict_and_has_its_gates(rule, method):
 
 def test_a_margin_that_equal_answers_cannot_bound_is_refused_with_the_numbers():
     # Without a difference in 58 problems: 0.95^58 = 0.051; in 59 it is 0.0485.
-    with pytest.raises(self_test.Vacuous, match=r"cannot give CONFIRMED: equal answers to 58 .* 0.051047"):
+    with pytest.raises(self_test.Vacuous, match=r"cannot give CONFIRMED: even identical answers to 58 .* 0.051047"):
         self_test.run_self_test(lossless("non_inferior", 58))
     self_test.run_self_test(lossless("non_inferior", 59))
 
@@ -266,8 +266,8 @@ def test_the_rule_said_once_more_is_accepted_while_it_is_whole(monkeypatch, regi
 
 
 SUPERIOR_WITHOUT = [
-    (always(CONFIRMED), "nothing differs: gives CONFIRMED, not INCONCLUSIVE"),
-    (always(REFUTED), "what the rule asks for is won: gives REFUTED, not CONFIRMED"),
+    (always(CONFIRMED), "nothing differs: says CONFIRMED, not INCONCLUSIVE"),
+    (always(REFUTED), "what the rule asks for is won: says REFUTED, not CONFIRMED"),
     (always(INCONCLUSIVE), "what the rule asks for is won: says INCONCLUSIVE"),
     (never(REFUTED, "superior"), "every contrast is lost: says INCONCLUSIVE, not REFUTED"),
     (never(INCONCLUSIVE, "superior", REFUTED), "nothing differs: says REFUTED"),
@@ -295,7 +295,7 @@ def test_superior_without_one_condition_is_refused_by_name(monkeypatch, case):
 
 
 BRANCH_WITHOUT = [
-    (always(CONFIRMED), "nothing differs: gives CONFIRMED, not INCONCLUSIVE"),
+    (always(CONFIRMED), "nothing differs: says CONFIRMED, not INCONCLUSIVE"),
     (never(REFUTED, "branch"), "every contrast is lost: says INCONCLUSIVE, not REFUTED"),
     (branch_without("losses"), "every contrast is lost: says INCONCLUSIVE"),
     (branch_without("level of losses"), "a primary loss falls short of the level of a loss: says REF"),
@@ -367,7 +367,7 @@ def test_a_judge_that_drops_what_counts_as_wrong_is_refused(monkeypatch):
 
 def test_a_judge_that_does_not_ask_what_missing_lanes_would_have_been_is_refused(monkeypatch):
     monkeypatch.setattr(missing_bounds, "extreme_studies", lambda study: [])
-    with pytest.raises(self_test.Vacuous, match="the subject's lanes have no grade: gives REFUTED, not INCONCLUSIVE"):
+    with pytest.raises(self_test.Vacuous, match="the subject's lanes have no grade: says REFUTED, not INCONCLUSIVE"):
         self_test.run_self_test(superior(missing="wrong"))
 
 

@@ -50,7 +50,7 @@ def test_a_published_number_that_no_share_of_the_problems_meets_is_refused():
 
 def test_a_judge_without_the_gate_is_refused(monkeypatch):
     monkeypatch.setattr(judgement.gate, "judge_gate", lambda study: None)
-    with pytest.raises(self_test.Vacuous, match=f"{STUDIES[0]}: gives CONFIRMED, not INCONCLUSIVE"):
+    with pytest.raises(self_test.Vacuous, match=f"{STUDIES[0]}: says CONFIRMED, not INCONCLUSIVE"):
         self_test.run_self_test(plan())
 
 
