@@ -22,9 +22,10 @@ class Floor(NamedTuple):
     """What a study requires of an informative contrast.
 
     chances: by task, the share of answers that a guess gets right. full_accuracy: of the full cache by (model,
-    task), with ungraded lanes wrong; empty without a gate. margin: registered, 0 without one. share: the largest
-    that the margin may be of the full cache's lead over chance. level: of the one-sided test. has_wins: a contrast
-    without a margin asks the arm with more right answers, either arm at half of the level; else the comparator.
+    task), with ungraded lanes wrong; empty without a gate, and of agreement. margin: registered, 0 without one.
+    share: the largest that the margin may be of the full cache's lead over chance. level: of the one-sided test.
+    has_wins: a contrast without a margin asks the arm with more right answers, either arm at half of the level; else
+    the comparator.
     """
 
     chances: Mapping[str, Fraction]
@@ -39,7 +40,8 @@ def read_floor(lock: Mapping[str, Any], gate_result: Mapping[str, Any] | None) -
     """Return the floor of a study. gate_result: as a judgement has it."""
     content = lock["protocol"]["content"]
     decision, chances = content["decision"], lock.get("chance", {})
-    places = () if gate_result is None else gate_result["places"]
+    # A margin of agreement is no share of what the full cache gets right.
+    places = () if gate_result is None or "outcome" in content else gate_result["places"]
     return Floor(
         {task["name"]: Fraction(chances.get(task["name"], 0)) for task in content["tasks"]},
         {(entry["model"], entry["task"]): Fraction(entry["accuracy"]) for entry in places},

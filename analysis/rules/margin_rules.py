@@ -56,6 +56,7 @@ MARGIN = Field(
 )
 
 
+AGREEMENT = "agreement"  # what is scored, in a judgement of agreement with the full cache
 LEAD_SHARE = Field(
     "lead_share",
     "decimal",
@@ -109,6 +110,11 @@ def memory_clause(decision: Decision) -> str:
         f", and the measured memory of the full cache exceeds that of {decision['subject']} by more than "
         f"{strip_zeros(str(decision['cache_tolerance']))} of it"
     )
+
+
+def name_points(contrasts: Sequence[Row]) -> str:
+    """Return what a margin is counted in: points of accuracy, or of agreement with the full cache on its text."""
+    return "points of agreement" if contrasts[0].get("scored") == AGREEMENT else "accuracy points"
 
 
 def margin_limits(contrast: Contrast) -> Margins:
@@ -194,9 +200,12 @@ def check_equal_answers(family: PlannedFamily, level: float) -> None:
 
 
 def _hypothesis(wording: MarginText, decision: Decision, checks: Mapping[str, Any]) -> str:
+    quantity = f"the accuracy of {decision['subject']} on held-out problems"
+    if checks.get("outcome"):
+        quantity = f"the agreement of {decision['subject']} with the full cache, on its text,"
     return (
-        f"Hypothesis: {memory_condition(decision)}, the accuracy of {decision['subject']} on held-out "
-        f"problems {wording.differs} by less than {100 * float(decision['margin']):g} percentage points from that of "
+        f"Hypothesis: {memory_condition(decision)}, {quantity} {wording.differs} by less than "
+        f"{100 * float(decision['margin']):g} percentage points from that of "
         f"{', '.join(decision['against'])}, in all {checks['tests']} contrasts."
     )
 
@@ -217,7 +226,7 @@ def _criteria(wording: MarginText, decision: Decision, checks: Mapping[str, Any]
 def _proves(wording: MarginText, judged: Mapping[str, Any]) -> list[str]:
     contrasts, subject = judged["contrasts"], judged["contrasts"][0]["subject"]
     how = f"{judged['method']}, level {strip_zeros(judged['alpha'])}"
-    points = f"{strip_zeros(judged['margin'])} accuracy points"
+    points = f"{strip_zeros(judged['margin'])} {name_points(contrasts)}"
     if judged["verdict"] == CONFIRMED:
         claim = f"{subject} {wording.differed} by less than {points}"
         return [f"{claim} in each of {len(contrasts)} contrasts ({how})."]
@@ -232,7 +241,7 @@ def _proves(wording: MarginText, judged: Mapping[str, Any]) -> list[str]:
 
 
 def _limitations(wording: MarginText, judged: Mapping[str, Any]) -> list[str]:
-    points = f"{strip_zeros(judged['margin'])} accuracy points"
+    points = f"{strip_zeros(judged['margin'])} {name_points(judged['contrasts'])}"
     return [f"Equality: differences smaller than {points} were not asked about{wording.caveat}."]
 
 
@@ -243,6 +252,7 @@ def _line(wording: MarginText, judged: Mapping[str, Any]) -> str:
 
 def _answer(wording: MarginText, judged: Row, rule_verdict: str, decision: Decision) -> str:
     contrasts, points = judged["contrasts"], f"{100 * float(judged['margin']):g} points"
+    points += " of agreement" if contrasts[0].get("scored") == AGREEMENT else ""
     alpha, subject, among = float(judged["alpha"]), contrasts[0]["subject"], count_contrasts(contrasts)
     matched = evidence_rows(contrasts)
     comparator_phrase = f"compared with {contrasts[0]['against']}" if len(contrasts) == 1 else f"in all {among}"

@@ -2,10 +2,14 @@
 
 import math
 from collections.abc import Callable, Iterator
+from decimal import Decimal
 
 from protocol.plan.design import Design
 
-SUPERIOR = "superior"  # the only rule without a margin or a level of accuracy
+SUPERIOR = "superior"
+MARGIN_RULES = ("non_inferior", "equivalent")
+# Arms that answer one program in eight agree on 87 to 97 % of positions: a wider margin would call all arms alike.
+WIDEST_MARGIN = Decimal("0.05")
 
 
 def list_faults(design: Design, evicts: Callable[[str], bool]) -> Iterator[str]:
@@ -14,11 +18,19 @@ def list_faults(design: Design, evicts: Callable[[str], bool]) -> Iterator[str]:
     evicts: whether the policy of the named arm ever evicts.
     """
     full_arms = [arm.name for arm in design.arms if not evicts(arm.name)]
-    if design.decision.rule != SUPERIOR:
+    decision = design.decision
+    if decision.rule not in (SUPERIOR, *MARGIN_RULES):
         yield (
-            f'decision.rule: {design.decision.rule} is about accuracy; with [outcome] write "{SUPERIOR}", since nobody '
-            "knows how much agreement is worth a point of accuracy"
+            f'decision.rule: {decision.rule} is about accuracy; with [outcome] write "{SUPERIOR}", '
+            f'"{MARGIN_RULES[0]}" or "{MARGIN_RULES[1]}"'
         )
+    elif decision.rule in MARGIN_RULES and decision.rule_settings["margin"] > WIDEST_MARGIN:
+        yield (
+            f"decision.margin: with [outcome] it is a share of positions, and arms that answer little agree on nearly "
+            f"all; write {WIDEST_MARGIN} or less"
+        )
+    if decision.rule_settings.get("lead_share") is not None:
+        yield "decision.lead_share: is of what the full cache gets right; with [outcome] leave it out"
     if design.sweep is not None:
         yield "sweep: its probe decodes no full cache to agree with; leave [outcome] out, or compare the arms without"
     if design.cite:
@@ -27,11 +39,14 @@ def list_faults(design: Design, evicts: Callable[[str], bool]) -> Iterator[str]:
         if claim.says == "same" or claim.parent in full_arms:
             yield (
                 f"claims.{claim.name}: with [outcome] an arm may be said to agree better or worse than another that "
-                "evicts; the full cache agrees with itself, and a margin of agreement is not known"
+                "evicts; the full cache agrees with itself, and a margin of agreement is one of the rule"
             )
-    for name in design.decision.against:
-        if name in full_arms:
-            yield f"decision.against: {name} agrees with itself; with [outcome] name arms that evict"
+    for name in decision.against:
+        if name in full_arms and decision.rule == SUPERIOR:
+            yield (
+                f"decision.against: {name} agrees with itself, so that no arm agrees more; with [outcome] name arms "
+                f'that evict, or write rule = "{MARGIN_RULES[0]}"'
+            )
     yield from _lanes_faults(design, full_arms)
 
 
