@@ -41,12 +41,6 @@ def list_faults(design: Design, evicts: Callable[[str], bool]) -> Iterator[str]:
                 f"claims.{claim.name}: with [outcome] an arm may be said to agree better or worse than another that "
                 "evicts; the full cache agrees with itself, and a margin of agreement is one of the rule"
             )
-    for name in decision.against:
-        if name in full_arms and decision.rule == SUPERIOR:
-            yield (
-                f"decision.against: {name} agrees with itself, so that no arm agrees more; with [outcome] name arms "
-                f'that evict, or write rule = "{MARGIN_RULES[0]}"'
-            )
     yield from _lanes_faults(design, full_arms)
 
 
