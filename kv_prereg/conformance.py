@@ -89,7 +89,7 @@ class CacheLaws:
         tokens = context.shape[1]
         for place, slots in enumerate(self.slots(cache)):
             assert len(slots.keys) == tokens, (
-                f"head {place}: {len(slots.keys)} slots of {tokens} at ratio 0; a press must keep all there"
+                f"head {place}: {len(slots.keys)} slots of {tokens} at ratio 0; a press must keep all of them"
             )
         assert self.kept(full, cache) == [[*range(tokens)]] * len(self.slots(full)), "slots are in another order"
         answers = [continue_greedily(network, context, state) for state in (full, cache)]

@@ -9,8 +9,8 @@ from types import MappingProxyType
 from protocol.formats.policy_facts import read_policy_facts
 
 READ_SELECTION = (
-    "it selects what a decode step reads and evicts nothing, so that it is not a policy here; "
-    "kv-prereg policies lists the policies"
+    "it selects what a decode step reads and evicts nothing, so that it is not a policy here; choose "
+    "one from kv-prereg policies"
 )
 ORACLE = (
     "it keeps the slots that the labels of kv-prereg anatomy mark as needed, which no policy can know; "

@@ -54,15 +54,15 @@ class Promises(NamedTuple):
     leaves_at_most: bool
     """Whether an eviction step leaves no more slots than it is granted."""
     leaves_exactly: bool
-    """Whether it leaves all slots that it is granted, if there are more."""
+    "Whether it leaves exactly the slots that it is granted, if the cache has more."
     may_leave_less: bool
-    """Whether it may leave fewer slots than it is granted even if there are no more."""
+    "Whether it may leave fewer slots than it is granted even if the cache has no more."
     parked_caches: int
     """As `Cadence.parked_caches`."""
     stores_as_computed: bool
     """Whether a slot takes the bytes of the key and value that the model computes."""
     is_press: bool = False
-    """Whether a press of kvpress decides what it leaves."""
+    "Whether a press of kvpress decides which slots it leaves."
 
 
 class Eviction(NamedTuple):

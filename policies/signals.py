@@ -238,7 +238,7 @@ def read_signal(view: View, signal: Signal) -> tuple[Any, ...]:
     """Return one entry per layer; raises ValueError for a signal that is missing in the view."""
     entries: tuple[Any, ...] = view.signals.get(signal, ())
     if len(entries) != view.layers:
-        raise ValueError(f"view.signals must hold {signal} with one entry for each of {view.layers} layers")
+        raise ValueError(f"view.signals must contain {signal} with one entry for each of {view.layers} layers")
     return entries
 
 

@@ -185,8 +185,8 @@ class DiverseScheduled(Diverse):
         super().__post_init__()
         if not 0 <= self.last <= HEAVIEST or self.over < 1:
             raise ValueError(
-                f"last must be 0 (no penalty) or more, at most {HEAVIEST:.0f}, and over 1 token or more, "
-                f"not {self.last} and {self.over}"
+                f"last must be 0 (no penalty) or more, at most {HEAVIEST:.0f}, and over must be 1 token or "
+                f"more, not {self.last} and {self.over}"
             )
 
     def weight_at(self, view: View) -> float:

@@ -375,7 +375,7 @@ def share_of_slots(share: float, retained_counts: Tensor) -> Tensor:
 
 def refuse_share(share: float) -> None:
     if not 0 < share <= 1:
-        raise ValueError(f"share of the slots that hold spans must be above 0 and at most 1, not {share}")
+        raise ValueError(f"share of the slots for spans must be above 0 and at most 1, not {share}")
 
 
 def synthetic() -> Mapping[str, Policy]:

@@ -74,9 +74,11 @@ def _beyond_tolerance(rows: Sequence[Mapping[str, Any]], tolerance: float) -> li
         return []
     most = max(more, key=lambda row: float(row["cache_ratio"]))
     return [
-        f"The same memory in {len(more)} of {len(rows)} contrasts, judged as iso-cache: the subject {_verb(most)} up "
-        f"to {_format_percent(float(most['cache_ratio']) - 1)} ({contrast_name(most)}). A win there exceeds all that "
-        "the comparator gains up to its next larger measurement."
+        (
+            f"The same memory in {len(more)} of {len(rows)} contrasts, judged as iso-cache: the subject "
+            f"{_verb(most)} up to {_format_percent(float(most['cache_ratio']) - 1)} ({contrast_name(most)}). A "
+            "win in these exceeds all that the comparator gains up to its next larger measurement."
+        )
     ]
 
 

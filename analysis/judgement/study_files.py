@@ -297,8 +297,8 @@ def _check_exclusion(body: dict[str, Any], longest: int | None, where: str) -> N
     if excluded != (tokens > longest):
         covered = "are not above" if excluded else "are above"
         raise RecordError(
-            f"{where}: state: {body['state']!r}, but {tokens} prompt tokens {covered} the {longest} "
-            "beyond which the lock excludes"
+            f"{where}: state: {body['state']!r}, but its {tokens} prompt tokens {covered} {longest}, the "
+            "longest prompt that the lock includes"
         )
 
 

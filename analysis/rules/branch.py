@@ -396,14 +396,14 @@ def _format_extreme(judged: Row, rows: Sequence[Row], end: Callable[..., Row]) -
 
 
 MEANING = (
-    "Each contrast is tested at the uncorrected level for the branch. Branch A: some contrast on the "
-    "primary model is significantly better, the mean difference on the transfer model is positive and "
-    "none there is significantly worse. Branch B: the primary condition holds and a transfer condition "
-    "fails. Branch C: no contrast on the primary model qualifies. The symmetric form also rules A out for "
-    "a significantly worse contrast on the primary model. CONFIRMED: branch A with matched memory, in "
-    "both forms where the locked rule asks for both. REFUTED: branch B with a significantly worse "
-    "contrast on the transfer model, or branch C with one on the primary model, at the level of the "
-    "locked rule. INCONCLUSIVE: otherwise."
+    "For the branch, each contrast is tested at the uncorrected level. Branch A: some contrast on the "
+    "primary model is significantly better, the mean difference on the transfer model is positive, and "
+    "no contrast on it is significantly worse. Branch B: the primary condition is met and a transfer "
+    "condition fails. Branch C: no contrast on the primary model qualifies. The symmetric form also "
+    "rules A out for a significantly worse contrast on the primary model. CONFIRMED: branch A with "
+    "matched memory, in both forms if the locked rule requires both. REFUTED: branch B with a "
+    "significantly worse contrast on the transfer model, or branch C with one on the primary model, at "
+    "the level of the locked rule. INCONCLUSIVE: otherwise."
 )
 TEXT = RuleText(_hypothesis, _criteria, _proves, _answer, MEANING, _line, letters=_letters, unmatched="")
 RULE = Rule(

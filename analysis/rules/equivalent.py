@@ -30,9 +30,9 @@ RULE = margin_rule(
         caveat="",
         line="within",
         meaning=(
-            "CONFIRMED asks that every contrast rules out a difference of the registered margin or more, in "
-            "either direction, with matched memory in all. REFUTED: some contrast differs by more than the "
-            "margin. INCONCLUSIVE: otherwise."
+            "CONFIRMED requires that every contrast rules out a difference of the registered margin or "
+            "more, in either direction, with matched memory in all. REFUTED: some contrast differs by more "
+            "than the margin. INCONCLUSIVE: otherwise."
         ),
     ),
     verdict,

@@ -36,9 +36,9 @@ RULE = margin_rule(
         caveat=", and in the other direction none was",
         line="worse by less than",
         meaning=(
-            "CONFIRMED asks that every contrast rules out that the subject is worse by the registered "
-            "margin or more, with matched memory in all. REFUTED: some contrast is worse by more than the "
-            "margin. INCONCLUSIVE: otherwise."
+            "CONFIRMED requires that every contrast rules out a loss of the registered margin or more, "
+            "with matched memory in all. REFUTED: the subject is worse by more than the margin in some "
+            "contrast. INCONCLUSIVE: otherwise."
         ),
     ),
     verdict,

@@ -169,7 +169,7 @@ def measures_memory(decision: Decision) -> bool:
 def memory_condition(decision: Decision) -> str:
     """Return under which condition on memory a hypothesis is about accuracy."""
     if not measures_memory(decision):
-        return "whatever memory they hold, which is not measured"
+        return "at any memory, which is not measured"
     return "with less memory than the full cache" if is_against_full(decision) else "at equal measured memory"
 
 

@@ -377,10 +377,11 @@ def _smallest_budgets(judged: Row) -> dict[str, str | None]:
 
 
 MEANING = (
-    "Each arm's budgets are tested from the largest down, and the first at which some model or task does not "
-    "rule out a loss of the registered margin ends the sequence. CONFIRMED: the subject passes at some "
-    "budget where it holds less memory than the full cache. REFUTED: at its largest budget that saves memory "
-    "it is worse by more than the margin on some model and task. INCONCLUSIVE: otherwise."
+    "Each arm's budgets are tested from the largest down; the sequence ends at the first budget at "
+    "which some model or task does not rule out a loss of the registered margin. CONFIRMED: the "
+    "subject passes at some budget where it uses less memory than the full cache. REFUTED: at its "
+    "largest budget that saves memory, it is worse by more than the margin on some model and task. "
+    "INCONCLUSIVE: otherwise."
 )
 RULE = Rule(
     FIELDS,

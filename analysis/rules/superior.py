@@ -259,9 +259,10 @@ def _format_range(judged: Row, winning: Sequence[Row]) -> str:
 
 
 MEANING = (
-    "CONFIRMED asks for the registered number of contrasts significantly better after correction for their "
-    "number, none significantly worse without it, and matched memory in all. REFUTED: some contrast is "
-    "significantly worse after correction, or so many wins are no longer possible. INCONCLUSIVE: otherwise."
+    "CONFIRMED requires the registered number of contrasts to be significantly better after correction "
+    "for their number, none to be significantly worse without it, and matched memory in all. REFUTED: "
+    "some contrast is significantly worse after correction, or the registered number of wins is no "
+    "longer possible. INCONCLUSIVE: otherwise."
 )
 RULE = Rule(
     FIELDS,

@@ -98,7 +98,7 @@ def list_remarks(judged: Mapping[str, Any]) -> list[str]:
 def describe_stop(looks: Mapping[str, Any]) -> str:
     """Return where a study with registered looks ended, and why. looks: the field of its judgement."""
     registered, number = looks["problems"], looks["at"]
-    seen = f"look {number} of {len(registered)}, with {registered[number - 1]} of {registered[-1]} problems a task"
+    seen = f"look {number} of {len(registered)}, with {registered[number - 1]} of {registered[-1]} problems per task"
     if "deviation" in looks:
         return f"judged at {seen}: {looks['deviation']}"
     return f"ended at {seen}" if number == len(registered) else f"stopped at {seen}, for {looks['reason']}"

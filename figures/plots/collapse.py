@@ -67,7 +67,7 @@ def collapse(judged: Mapping[str, Any], cells: Sequence[Ending]) -> Figure:
         rows,
         COLUMNS,
         "Wrong answers that contain no answer (exploratory)",
-        [page.study_status(judged), "A cell with many of them says little about what the cache kept."],
+        [page.study_status(judged), "A cell with many such answers says little about what the cache kept."],
         [
             (
                 "● share of wrong answers that contain no answer. □ share of all answers that were truncated "

@@ -23,8 +23,8 @@ GATE_PASSED = "The gate is passed: for every model and task, the full cache can 
 SINGLE_MODEL = TERMS["for MODEL alone"]
 
 UNPROVEN = (
-    "UNANCHORED: this page was made without verifying a proof by an outside witness. Whoever holds the "
-    "folder could have written it anew."
+    "UNANCHORED: no proof by an outside witness was verified when this page was made, so that whoever "
+    "has the folder could have rewritten it."
 )
 
 PROVEN = "The proofs that the verdict line names were verified when this page was made."

@@ -145,7 +145,7 @@ REFUSED = {
     ("thinkv", "scoring.reasoning", -1): "size must be 1 or more and slots 0 or more",
     ("thinkv", "scoring.least", -1): "size must be 1 or more and slots 0 or more",
     ("1d_div-scheduled", "selection.last", -0.1): "last must be 0",
-    ("1d_div-scheduled", "selection.over", 0): "and over 1 token or more",
+    ("1d_div-scheduled", "selection.over", 0): "and over must be 1 token or more",
     ("1d_div-scheduled", "selection.weight", -1): "weight must be 0",
     ("1d", "scoring.offsets", ()): "offsets must be one or more tokens ahead",
     ("state_ask", "decoding.asked", False): "both are off; set one of them",

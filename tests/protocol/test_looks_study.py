@@ -57,7 +57,7 @@ def finished(registered, tmp_path_factory):
     with mock.patch.object(confirm, "_ask_judge", ask_once):
         done = studies.here("confirm", folder)
     assert done.returncode == 11, done.stderr
-    assert "looks: ended at look 3 of 3, with 12 of 12 problems a task" in done.stdout
+    assert "looks: ended at look 3 of 3, with 12 of 12 problems per task" in done.stdout
     return folder
 
 

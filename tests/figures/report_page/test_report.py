@@ -22,7 +22,7 @@ def page(quickstart) -> Element:
 def test_a_report_says_verdict_grade_and_that_it_is_unanchored_in_one_line(page):
     (line,) = [one.text for one in page.all("p") if one.attributes.get("class") == "verdict"]
     assert line == "INCONCLUSIVE for smollm2-135m alone · n < 200 · UNANCHORED"
-    assert "UNANCHORED: this page was made without verifying a proof" in page.text
+    assert "UNANCHORED: no proof by an outside witness was verified" in page.text
 
 
 FOREST = ("forest",)  # the page has rows of its own for it
@@ -322,7 +322,7 @@ def test_a_witness_that_was_verified_stands_in_the_verdict_line(tmp_path, undraw
     page = reports.written(reports.copied(tmp_path / "study"), witness="ANCHORED (lock by ots block 900000)")
     (line,) = [one.text for one in page.all("p") if one.attributes.get("class") == "verdict"]
     assert line.endswith("n < 200 · ANCHORED (lock by ots block 900000)")
-    assert "without verifying a proof" not in page.text
+    assert "no proof by an outside witness was verified" not in page.text
     assert "The proofs that the verdict line names were verified" in page.text
 
 
