@@ -134,7 +134,7 @@ class QueryStatistics:
 
     def __post_init__(self) -> None:
         if not self.offsets or min(self.offsets) < 1:
-            raise ValueError(f"offsets must be one or more tokens ahead, each at least 1, not {self.offsets}")
+            raise ValueError(f"offsets must be at least one number of tokens, each 1 or more, not {self.offsets}")
 
     @property
     def needs(self) -> frozenset[Signal]:

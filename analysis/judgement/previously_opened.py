@@ -47,7 +47,7 @@ def describe_opened(lock: Mapping[str, Any]) -> list[str]:
         )
     unread = [registration["name"] for registration in lock.get("opened", []) if registration["lock"] is None]
     return sentences + [
-        f"Which problems {name} had opened, which was claimed earlier, could not be read." for name in unread
+        f"{name} was claimed earlier, but the problems that it had opened could not be read." for name in unread
     ]
 
 

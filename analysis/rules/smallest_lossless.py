@@ -234,7 +234,7 @@ def self_test_cases(family: PlannedFamily) -> dict[str, Case]:
 
 def _hypothesis(decision: Decision, checks: Mapping[str, Any]) -> str:
     return (
-        f"Hypothesis: at some registered budget {decision['subject']} holds less memory than the full cache, "
+        f"Hypothesis: at some registered budget {decision['subject']} uses less memory than the full cache, "
         f"and its accuracy on held-out problems is worse by less than {100 * float(decision['margin']):g} percentage "
         "points, on every model and task."
     )

@@ -114,7 +114,7 @@ REFUSED = {
     ("crystal", "selection.fusion", "sum"): "selection.fusion: write one of maximum, average, product, imp",
     ("1d", "scoring.offsets", 3): "scoring.offsets: write a list, each a whole number, not 3",
     ("1d", "scoring.offsets", (1, 2.0)): "scoring.offsets: write a list, each a whole number, not",
-    ("1d", "scoring.offsets", (0,)): "scoring.offsets: offsets must be one or more tokens ahead",
+    ("1d", "scoring.offsets", (0,)): "scoring.offsets: offsets must be at least one number of tokens",
     ("snapkv", "scoring.kernel", 4097): "scoring.kernel: kernel must be at most 4095, not 4097",
     ("scissorhands", "scoring.window", 0): "scoring.window: window must be 1 or more",
     ("variant_b", "scoring.weight", 2e6): "scoring.weight: weight must be from -1000000 to 1000000",
@@ -147,7 +147,7 @@ REFUSED = {
     ("1d_div-scheduled", "selection.last", -0.1): "last must be 0",
     ("1d_div-scheduled", "selection.over", 0): "and over must be 1 token or more",
     ("1d_div-scheduled", "selection.weight", -1): "weight must be 0",
-    ("1d", "scoring.offsets", ()): "offsets must be one or more tokens ahead",
+    ("1d", "scoring.offsets", ()): "offsets must be at least one number of tokens",
     ("state_ask", "decoding.asked", False): "both are off; set one of them",
     ("state_ask", "decoding.line", ""): "line: '' is not a line start; write the text with which a line begins",
     (

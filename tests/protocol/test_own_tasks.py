@@ -307,7 +307,7 @@ def test_an_earlier_file_that_is_not_here_as_it_was_locked_is_told(change, study
     found = find_previously_opened(folder, own, protocol.content())
     assert found == [{"name": "study", "lock": None, "problems": {}}]
     assert previously_opened.describe_opened({"items": own, "opened": found}) == [
-        "Which problems study had opened, which was claimed earlier, could not be read."
+        "study was claimed earlier, but the problems that it had opened could not be read."
     ]
 
 

@@ -63,8 +63,9 @@ def test_a_large_gain_stops_at_the_first_look(missing):
     assert judged["verdict"] == "CONFIRMED"
     assert (judged["looks"]["at"], judged["looks"]["reason"], advise(judged)) == (1, "efficacy", "stop")
     assert [row["n"] for row in judged["contrasts"]] == [200]
-    assert "looks: stopped at look 1 of 3, with 200 of 400 problems per task, for efficacy" in verdict_line.list_remarks(
-        judged
+    assert (
+        "looks: stopped at look 1 of 3, with 200 of 400 problems per task, for efficacy"
+        in verdict_line.list_remarks(judged)
     )
 
 

@@ -122,7 +122,7 @@ def test_a_claimed_study_whose_lock_cannot_be_read_is_named_and_not_passed_over(
     (folder / "lock.json").write_text("{}")
     assert find_previously_opened(mine, items(OTHER), {}) == [{"name": "first", "lock": None, "problems": {}}]
     assert previously_opened.describe_opened(lock_of(mine, [{"name": "first", "lock": None, "problems": {}}])) == [
-        "Which problems first had opened, which was claimed earlier, could not be read."
+        "first was claimed earlier, but the problems that it had opened could not be read."
     ]
 
 
