@@ -162,7 +162,7 @@ def test_register_refuses_an_altered_split(sources, tiny_model, edited, tmp_path
     folder = studies.write(tmp_path / "registrations" / "altered", tiny_model)
     edited(sources / "splits" / "needle-256.json", lambda data: data.replace(b"0", b"1", 1))
     monkeypatch.setattr(registry.splits, "load", partial(splits.load, folder=sources / "splits"))
-    refused(3, "splits/needle-256.json: altered", "register", folder=folder)
+    refused(3, "splits/needle-256.json: was altered", "register", folder=folder)
 
 
 def test_confirm_refuses_what_was_never_registered(tmp_path, tiny_model):

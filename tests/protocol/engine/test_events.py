@@ -279,8 +279,8 @@ BROKEN = {
     "narrower": f"{MASK} [3, 2, N], not bool of shape [3, 2, L]",
     "numbers": f"{MASK} [3, 2, N], not float64 of shape [3, 2, N]",
     "one_head_for_all": f"{MASK} [3, 2, N], not bool of shape [3, 1, N]",
-    "more": "selection kept [[10, 10], [11, 10], [10, 10]] slots, allocated ",
-    "fewer": "selection kept [[10, 10], [9, 10], [10, 10]] slots, allocated ",
+    "more": "selection kept [[10, 10], [11, 10], [10, 10]] slots, but ",
+    "fewer": "selection kept [[10, 10], [9, 10], [10, 10]] slots, but ",
     "unprotected": "selection dropped a protected slot",
 }
 

@@ -123,7 +123,7 @@ WRONG = {
     Amiss(how="elsewhere"): "state merged a kept slot into another one",
     Amiss(how="half"): SHARES,
     Amiss(how="not a number"): SHARES,
-    Secretive(): "state merged slots although its `merges` is False ",
+    Secretive(): "state merged slots although its `merges` is False; ",
 }
 
 

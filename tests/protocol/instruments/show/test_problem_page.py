@@ -49,7 +49,7 @@ def test_each_lane_is_there_with_its_grade_by_shape_and_word_and_its_first_diffe
         '<span class="same">a b </span><mark>d</mark>', '<span class="same">a b </span><mark>c</mark>',
         "Differs from the full cache from word 3 (character 4) on.", "The text is identical to that of the full cache.",
         "Graded worse than the full cache: 2 of 3 lanes; better: 0.", "Right answer: <strong>9</strong>",
-        "not told: a press",
+        "unknown: a press",
     ):  # fmt: skip
         assert text in page, text
 
