@@ -15,7 +15,7 @@ from protocol.sandbox import sandbox
 from protocol.tasks import __main__ as tasks_command
 
 pytestmark = pytest.mark.soak  # a study takes 15 s of processor time
-FILE = "programs.jsonl"
+FILE = "answers.jsonl"  # a task has the name of its file, and `programs` is one that ships
 CHANGES = {
     **studies.ONE_TASK,
     'name = "needle-256"': f'file = "{FILE}"\ngrader = "program"\nchance = 0\ndev = 2\nconfirm = 6',
@@ -57,7 +57,7 @@ def done(made, tiny_model, contained):
 def test_it_has_a_verdict_and_its_audit_and_regrading_hold(done):
     bodies = [record["body"] for record in records.read_records(done / "records")]
     assert {body["grade"] for body in bodies} <= {"wrong", "no answer"}
-    assert studies.content(done / "lock.json")["checks"]["golds"]["programs"]["confirm"] == 6
+    assert studies.content(done / "lock.json")["checks"]["golds"]["answers"]["confirm"] == 6
     assert studies.content(done / "verdict.json")["judged"]["verdict"] in ("INCONCLUSIVE", "SCREENED")
     assert "texts grade as recorded" in studies.ran(0, "audit", done).stdout
     assert studies.here("regrade", done).returncode == 0
