@@ -192,13 +192,13 @@ def records_page() -> str:
     rows = "\n".join(_relation(relation) for relation in INVARIANTS)
     free = "\n".join(f"| {_code(name)} | {why} |" for name, why in UNCHECKED_FIELDS.items())
     parts = [
-        f"| relation | what holds | fields |\n|---|---|---|\n{rows}",
+        f"| relation | what must be true | fields |\n|---|---|---|\n{rows}",
         "What of these fields no relation reaches, and what does:",
         f"| field | |\n|---|---|\n{free}",
     ]
     page = _between(path, path.read_text(), BEGIN, END, "\n\n".join(parts))
     traces = "\n".join(f"| {one.name} | {one.sentence} |" for one in invariants.INVARIANTS)
-    return _between(path, page, ANATOMY, ANATOMY_END, f"| relation | what holds |\n|---|---|\n{traces}")
+    return _between(path, page, ANATOMY, ANATOMY_END, f"| relation | what must be true |\n|---|---|\n{traces}")
 
 
 def _between(path: Path, page: str, begin: str, end: str, text: str) -> str:
@@ -210,7 +210,11 @@ def _between(path: Path, page: str, begin: str, end: str, text: str) -> str:
 
 
 def _relation(relation: Invariant) -> str:
-    doubt = f" An honest study may break it, so it cannot be told: {relation.remedy}." if relation.remedy else ""
+    doubt = (
+        f" An honest study may violate it, so a violation leaves the item undetermined: {relation.remedy}."
+        if relation.remedy
+        else ""
+    )
     return f"| {relation.name} | {relation.sentence}{doubt} | {', '.join(map(_code, relation.fields))} |"
 
 

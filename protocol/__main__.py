@@ -86,7 +86,7 @@ def _load(module: str) -> None:
     """Import a module of analysis or figures and show progress: scipy and matplotlib take seconds to load."""
     if module.partition(".")[0] not in ("analysis", "figures"):
         return
-    with show_phases(), phase("loading the libraries that judge"):
+    with show_phases(), phase("loading the libraries that judging needs"):
         loaded = importlib.import_module(module)
         if not hasattr(loaded, "__path__"):
             del sys.modules[module]  # it is run as the main module
@@ -101,7 +101,7 @@ def overview() -> str:
     lines = [f"usage: {PROGRAM} COMMAND ...", "", *(__doc__ or "").splitlines()[:1]]
     for group, entries in groups.items():
         lines += ["", f"{group}:", *entries]
-    lines += ["", "Exit statuses (docs/commands.md; those of a command: its help):"]
+    lines += ["", "Exit statuses (more in docs/commands.md and in the help of each command):"]
     lines += [f"  {status.number:<{width}}{status.brief}" for status in STATUSES if status.brief]
     return "\n".join([*lines, "", f"{PROGRAM} help COMMAND, {PROGRAM} --version"])
 
@@ -122,7 +122,7 @@ def version() -> str:
 
 def explain_unknown(name: str) -> str:
     if name.startswith("-"):
-        return f"unknown option {name}: write it after a command, as in: {PROGRAM} status {name}"
+        return f"unknown option {name}: write options after a command, as in: {PROGRAM} status {name}"
     if (near := closest_command(name)) is not None:
         return f"unknown command {name!r}; did you mean {near!r}?"
     first = [command for command, entry in MENU.items() if entry.group == WORKFLOW]

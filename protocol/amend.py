@@ -50,7 +50,7 @@ def main(argv: list[str] | None = None, *, is_typed: bool = False) -> int:
     """is_typed: see `protocol.register`."""
     parser = command.make_parser("amend", __doc__)
     parser.add_argument("old", type=Path, help="the registration to amend, e.g. registrations/001-mine")
-    parser.add_argument("new", type=Path, help="a folder beside it")
+    parser.add_argument("new", type=Path, help="a new folder next to it")
     parser.add_argument("--reason", required=True, help="why, in one sentence")
     parser.add_argument("--sign", type=Path, metavar="KEY", help="private ssh key to sign the new lock with")
     return command.run(parser, argv, Options(), partial(act, is_typed=is_typed))
@@ -63,11 +63,14 @@ def act(args: Options, is_typed: bool) -> int:
     amended = amend(old, new, amendment.clean_reason(args.reason), args.sign)
     if amended.new_lock is None:
         copied = new.folder / PROTOCOL
-        line = f"edit {copied}, then run the same command again; nothing is locked yet"
+        line = f"edit {copied}, then run the same command again; nothing has been locked yet"
         command.print_result(args.json, line, {"copied": str(copied), "lock": None})
         return 0
     if amended.is_after_claim:
-        command.print_notice(f"after a claim: whatever the rule says, the verdict of {new.folder} will be DEVIATED")
+        command.print_notice(
+            f"the amended study had been claimed, so the verdict of {new.folder} will be DEVIATED, whatever the "
+            "rule says"
+        )
     amends = amended.new_lock.content["amends"]
     with phase("asking a witness to stamp the lock"):
         text = "\n".join(
@@ -110,7 +113,7 @@ def amend(old: Registration, new: Registration, reason: str, key: Path | None) -
     old_folder, new_folder = old.folder.resolve(), new.folder.resolve()
     if new_folder == old_folder or new_folder.parent != old_folder.parent:
         raise BadInput(
-            f"{new.folder}: an amendment is a folder of its own beside the one that it amends; name {old.folder}-b"
+            f"{new.folder}: an amendment needs its own folder next to the one that it amends; name {old.folder}-b"
         )
     with claim.exclusive_run(old):
         is_after_claim = amendment.is_after_claim(old.lock, study_status.read_exposure(old))
@@ -121,7 +124,7 @@ def amend(old: Registration, new: Registration, reason: str, key: Path | None) -
                     files.create(new.folder / file, files.read(old.folder / file))
             return AmendResult(None, is_after_claim)
         if not has_begun and new.has(lock.NAME):
-            raise AlreadyClaimed(f"{new.folder}: is locked already and amends nothing; name another folder")
+            raise AlreadyClaimed(f"{new.folder}: is locked already and is not an amendment; name another folder")
         if has_begun and new.has_entries:
             amending_lock = new.lock
         else:

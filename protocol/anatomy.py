@@ -43,7 +43,11 @@ def _print_result(study: Registration, as_json: bool) -> int:
     summary = ", ".join(f"{states[state]} {state}" for state in STATES if states[state])
     lines = [f"{len(traces.bodies)} development traces: {summary}", ""]
     lines += [line for pair in pairs for line in (format_pair(pair), *report_text.format_slip(pair))]
-    lines += ["", "what a signal knows of its own model's answers on these tasks; no verdict on any policy"]
+    lines += [
+        "",
+        "how well signals predict which tokens this model's answers need on these tasks; this is not a verdict "
+        "on any policy",
+    ]
     values = {"traces": len(traces.bodies), "states": dict(states), "verdict": verdict}
     command.print_result(as_json, "\n".join(lines), values)
     return 0

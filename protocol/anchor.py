@@ -93,11 +93,19 @@ def _make_parser() -> argparse.ArgumentParser:
     command.add_folder(parser)
     parser.add_argument("documents", nargs="*", metavar="document", help="lock, claim, seal or verdict")
     parser.add_argument(
-        "--witness", action="append", default=[], choices=["ots", "rfc3161", "git", "sigstore"], help="who is to stamp"
+        "--witness",
+        action="append",
+        default=[],
+        choices=["ots", "rfc3161", "git", "sigstore"],
+        help="the kind of witness that stamps the document",
     )
-    parser.add_argument("--calendar", action="append", metavar="URL", help="the witness to ask; may be repeated")
+    parser.add_argument(
+        "--calendar", action="append", metavar="URL", help="the calendar server to ask; may be repeated"
+    )
     parser.add_argument("--tsa", metavar="URL", help="the time-stamping authority to ask")
-    parser.add_argument("--upgrade", action="store_true", help="fetch the blocks of pending ots proofs")
+    parser.add_argument(
+        "--upgrade", action="store_true", help="complete pending ots proofs with the blocks that now contain them"
+    )
     command.add_trust(parser)
     return parser
 

@@ -106,16 +106,26 @@ def main(argv: list[str] | None = None) -> int:
         nargs="?",
         const=0,
         metavar="N",
-        help="decode N lanes again, drawn by --nonce (default: so many that a forged verdict is met with 95 %%)",
+        help="decode N lanes again, drawn with --nonce (default: enough to detect a forged verdict with "
+        "probability 95 %%)",
     )
-    parser.add_argument("--nonce", default="", metavar="HEX", help="which lanes (default: drawn, and printed)")
-    parser.add_argument("--draw", action="store_true", dest="redraw", help="make the drawings again, and compare them")
-    parser.add_argument("--simulate", action="store_true", help="simulate again what registering simulated")
     parser.add_argument(
-        "--run-locked", action="store_true", help="run the author's judge as well, contained, when all else held"
+        "--nonce",
+        default="",
+        metavar="HEX",
+        help="the random value that chooses these lanes (default: drawn, and printed)",
     )
-    parser.add_argument("--signers", type=Path, metavar="FILE", help="who may sign: ssh's list of allowed signers")
-    parser.add_argument("--value", type=Path, metavar="FILE", help="the beacon's round, as you looked it up")
+    parser.add_argument("--draw", action="store_true", dest="redraw", help="redraw the figures, and compare them")
+    parser.add_argument("--simulate", action="store_true", help="repeat the simulations that register ran")
+    parser.add_argument(
+        "--run-locked",
+        action="store_true",
+        help="also run the author's locked judge in a sandbox, if everything else passed",
+    )
+    parser.add_argument(
+        "--signers", type=Path, metavar="FILE", help="file of allowed signers in ssh's format: whose signatures count"
+    )
+    parser.add_argument("--value", type=Path, metavar="FILE", help="file with the beacon's round, as you looked it up")
     command.add_identity(parser)
     command.add_trust(parser)
     return command.run(parser, argv, Options(), act)
@@ -124,7 +134,7 @@ def main(argv: list[str] | None = None) -> int:
 def act(args: Options) -> int:
     study = Registration(args.folder)
     if args.nonce and args.replay is None:
-        raise BadInput("--nonce: chooses among the lanes that are decoded again; add --replay")
+        raise BadInput("--nonce: has an effect only with --replay, whose lanes it chooses; add --replay")
     options = AuditOptions(**{name: getattr(args, name) for name in AuditOptions._fields})
     options = options._replace(nonce=args.nonce or secrets.token_hex(16))
     audited = audit(study, command.trusted_witnesses(args), options)
@@ -152,7 +162,7 @@ def audit(study: Registration, trusted: Sequence[Witness] = (), options: AuditOp
     """Audit a study. Raises BadInput for a folder without a registration, and for a missing list of signers."""
     options = options or AuditOptions()
     if not study.written_files():
-        raise BadInput(f"{study.folder}: no registration is here; name the folder of one")
+        raise BadInput(f"{study.folder}: contains no registration; name the folder of one")
     if options.signers and not options.signers.is_file():
         raise BadInput(f"--signers {options.signers}: no such file; see ALLOWED SIGNERS in man ssh-keygen")
     if options.replay is not None:
@@ -164,7 +174,7 @@ def audit(study: Registration, trusted: Sequence[Witness] = (), options: AuditOp
     with phase("auditing: anchors"):
         proofs = anchors.verify_anchors(study, trusted)
     # Imported late: scipy is slow, and --help and the refusals above do not need it.
-    with phase("loading the libraries that judge"):
+    with phase("loading the libraries that judging needs"):
         from protocol.recompute import verify_judgement
     judge = cache(lambda: verify_judgement.judge_study(study))
     # A replay loads models, which create cyclic garbage.
@@ -237,10 +247,10 @@ def summarize(audited: AuditResult) -> str:
     if audited.failed_items:
         return f"AUDIT FAILED ({', '.join(audited.failed_items)})"
     if audited.undetermined_items:
-        withheld = "" if audited.verdict else "; so no verdict is told"
-        return f"could not be told: {', '.join(audited.undetermined_items)}{withheld}"
+        withheld = "" if audited.verdict else ", so the verdict is withheld"
+        return f"undetermined: {', '.join(audited.undetermined_items)}{withheld}"
     if audited.unfinished_items:
-        return f"unfinished ({', '.join(audited.unfinished_items)}); what is there holds"
+        return f"unfinished ({', '.join(audited.unfinished_items)}); what exists so far passed"
     undetermined = [finding.item for finding in audited.findings if finding.status == "cannot tell"]
     return "everything held" + (f", not checkable here: {', '.join(undetermined)}" if undetermined else "")
 
@@ -285,7 +295,7 @@ def _requested_checks(study: Registration, options: AuditOptions) -> Mapping[str
         from protocol.recompute import replay, turning_lanes
 
         def check_replay() -> str:
-            with phase("looking for the lanes that turn the verdict"):
+            with phase("looking for lanes that could change the verdict"):
                 routes = turning_lanes.find_study_routes(study) if study.has(VERDICT) else []
             home = files.cache_home()
             return replay.check(study, home, options.replay or None, options.nonce, options.identity, routes=routes)
@@ -302,7 +312,7 @@ def _parse_count(text: str) -> int:
     """Parse a number of lanes from one on."""
     if not text.isdecimal() or not int(text):
         raise argparse.ArgumentTypeError(
-            f"write how many lanes to decode again, 1 or more, or leave the number out, not {text!a}"
+            f"write how many lanes to decode again, at least 1, or leave the number out, not {text!a}"
         )
     return int(text)
 

@@ -28,10 +28,13 @@ from protocol.messages import audit_page
 from protocol.recompute import changed_registrations
 from protocol.recompute.changed_registrations import ChangedRegistrations
 
-STATUS_NAMES = {0: "held", FAILED: "failed", UNFINISHED: "unfinished", UNDETERMINED: "could not be told"}
+STATUS_NAMES = {0: "held", FAILED: "failed", UNFINISHED: "unfinished", UNDETERMINED: "undetermined"}
 
 
-GONE_ADVICE = "or was moved without all of its ledger; restore it, and end a study with a verdict or kv-prereg withdraw"
+GONE_ADVICE = (
+    "or was moved without its whole ledger; restore it, since a study may only end with a verdict or with "
+    "kv-prereg withdraw"
+)
 
 
 class AuditedFolder(NamedTuple):
@@ -46,7 +49,9 @@ class AuditedFolder(NamedTuple):
 def main(argv: list[str] | None = None) -> int:
     parser = command.make_parser("audit-changed", __doc__)
     parser.add_argument("names", type=Path, nargs="*", metavar="FILE", help="a changed file")
-    parser.add_argument("--since", metavar="COMMIT", help="audit what HEAD changed since it branched off this commit")
+    parser.add_argument(
+        "--since", metavar="COMMIT", help="audit the studies that HEAD changed since it branched off this commit"
+    )
     parser.add_argument("--summary", type=Path, metavar="FILE", help="append the result as Markdown")
     args = parser.parse_args(argv)
     return command.execute(args.json, lambda: act(args.names, args.since, args.summary, args.json))
@@ -74,8 +79,8 @@ def act(names: list[Path], since: str | None, summary: Path | None, as_json: boo
 
 
 def audit_changes(changes: ChangedRegistrations) -> list[AuditedFolder]:
-    gone = [AuditedFolder("gone", f"{name}: was locked, and is gone, {GONE_ADVICE}", []) for name in changes.removed]
-    written = [AuditedFolder("not locked", f"{folder}: written, not locked", []) for folder in changes.unlocked]
+    gone = [AuditedFolder("gone", f"{name}: was locked and is gone, {GONE_ADVICE}", []) for name in changes.removed]
+    written = [AuditedFolder("not locked", f"{folder}: not locked yet", []) for folder in changes.unlocked]
     return [*gone, *(audit_folder(folder) for folder in changes.registered), *written]
 
 
@@ -84,7 +89,7 @@ def audit_folder(folder: Path) -> AuditedFolder:
     command.print_notice(f"auditing {folder}")
     study = Registration(folder)
     if folder.is_symlink():
-        return AuditedFolder(STATUS_NAMES[FAILED], f"{folder}: is a link; a study is committed as files of its own", [])
+        return AuditedFolder(STATUS_NAMES[FAILED], f"{folder}: is a link; commit the files of the study themselves", [])
     try:
         trusted = witnesses.make_witnesses(study, ca=None, headers=None, remote=None, branch=anchors.BRANCH)
         audited = audit.audit(study, trusted)

@@ -51,14 +51,14 @@ def main(argv: list[str] | None = None) -> int:
     parser = command.make_parser("calibrate", __doc__)
     parser.add_argument("model", help="a source, e.g. chain-llama")
     parser.add_argument(
-        "name", choices=calibration_paths.NAMES, help="the statistics to measure, by the name that policies use"
+        "name", choices=calibration_paths.NAMES, help="the statistics to measure, by the name in the policies' settings"
     )
     source = parser.add_mutually_exclusive_group(required=True)
-    source.add_argument("--task", help="measure on problems of this task and the model's own answers")
+    source.add_argument("--task", help="measure on problems of this task and on the model's own answers to them")
     source.add_argument("--text", type=Path, help="measure on this file")
     parser.add_argument("--split", default="calibration", help="calibration (default) or dev")
-    parser.add_argument("--tokens", type=int, default=32768, help="how many tokens, at most")
-    parser.add_argument("--max-new-tokens", type=int, default=512, help="the longest answer")
+    parser.add_argument("--tokens", type=int, default=32768, help="the most tokens to measure")
+    parser.add_argument("--max-new-tokens", type=int, default=512, help="the most new tokens of an answer")
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--dtype", default="float32")
     return command.run(parser, argv, Options(), act)
@@ -68,12 +68,12 @@ def act(args: Options) -> int:
     if args.tokens < 1 or args.max_new_tokens < 1:
         raise BadInput("--tokens and --max-new-tokens: give at least 1")
     if args.text and args.name in calibration_paths.MEASURED_ON_ANSWERS:
-        raise BadInput(f"--text: {args.name} are measured on answers of the model; give --task instead")
+        raise BadInput(f"--text: {args.name} can only be measured on answers of the model; give --task instead")
     ids = select_problems(args.task, args.split) if args.task else []
     data = read_corpus(args.text) if args.text else b""
     path = calibration_paths.statistics_paths(args.model, files.cache_home())[args.name]
     if path.exists():
-        raise BadInput(f"{path}: exists and is written once; {advise_remeasuring(args.model)}")
+        raise BadInput(f"{path}: exists already and is never overwritten; {advise_remeasuring(args.model)}")
     sources.locate(args.model, files.cache_home())  # raises BadInput if the model is not fetched
     if args.dtype not in DTYPES:
         raise BadInput(f"dtype {args.dtype!r}: not one of {', '.join(DTYPES)}")
@@ -98,8 +98,8 @@ def act(args: Options) -> int:
 
 def advise_remeasuring(source: str) -> str:
     """Return how to measure statistics again that exist, including after a run killed before their sums."""
-    sums_note = f" and its line in {checksums.SUMS_FILE} out" if sources.is_embedded(source) else ""
-    return f"move it away{sums_note} to measure anew"
+    sums_note = f" and remove its line from {checksums.SUMS_FILE}" if sources.is_embedded(source) else ""
+    return f"move it away{sums_note} to measure again"
 
 
 def select_problems(task: str, split: str) -> Sequence[str]:
@@ -121,7 +121,7 @@ def read_corpus(path: Path) -> bytes:
         data = path.read_bytes()
         data.decode()
     except (OSError, UnicodeDecodeError) as error:
-        message = explain_os_error(error) if isinstance(error, OSError) else f"{path}: is no UTF-8; save it as UTF-8"
+        message = explain_os_error(error) if isinstance(error, OSError) else f"{path}: is not UTF-8; save it as UTF-8"
         raise BadInput(f"--text {message}") from error
     return data
 

@@ -93,9 +93,9 @@ def build_parser() -> argparse.ArgumentParser:
             command_parser = load_parser(entry.module)
             parents = [] if command_parser is None else list(mark_completions(name, "", command_parser, names))[-1:]
             subparsers.add_parser(name, parents=parents, add_help=False, help=entry.summary)
-    help_parser = subparsers.add_parser("help", add_help=False, help="what a command does")
+    help_parser = subparsers.add_parser("help", add_help=False, help="describe a command")
     help_parser.add_argument("command", choices=list(MENU))
-    parser.add_argument("--version", action="store_true", help="of the package, its sources and Python")
+    parser.add_argument("--version", action="store_true", help="of the package, its source code and Python")
     parser.add_argument("--help", action="store_true", help="all commands")
     return parser
 

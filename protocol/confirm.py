@@ -71,8 +71,12 @@ class Judgement(NamedTuple):
 def main(argv: list[str] | None = None, *, enter: bool = False) -> int:
     parser = command.make_parser("confirm", __doc__)
     command.add_folder(parser)
-    parser.add_argument("--value", type=Path, metavar="FILE", help="the late value that the protocol registers")
-    parser.add_argument("--outputs", type=Path, metavar="FOLDER", help="what another harness wrote, with [runner]")
+    parser.add_argument(
+        "--value", type=Path, metavar="FILE", help="file with the late value (see [randomness] of the protocol)"
+    )
+    parser.add_argument(
+        "--outputs", type=Path, metavar="FOLDER", help="folder of the other harness's outputs (only with [runner])"
+    )
     command.add_identity(parser)
     command.add_trust(parser)
     add_options(parser)
@@ -89,7 +93,9 @@ def act(args: Options, enter: bool) -> int:
         runner = find_runner(study.protocol)
         if args.outputs is not None and (runner is None or study.has(SEAL)):
             reason = (
-                "nothing is read of outputs that others made" if runner is None else "its outputs were read already"
+                "this study reads no outputs of another harness"
+                if runner is None
+                else "the outputs of this study have been read already"
             )
             raise BadInput(f"--outputs {args.outputs}: {study.folder}: {reason}; leave it out")
         if args.require_anchor:
@@ -157,7 +163,7 @@ def confirm(
     half-way or after the run: then nothing is sealed), BadInput when a model has seen a held-out prompt before,
     AlreadyClaimed when another process runs it.
     """
-    with phase(locked_tree.phase_label("loading torch", "loading torch, compiled anew")):
+    with phase(locked_tree.phase_label("loading torch", "loading torch, compiling it afresh")):
         from protocol.preflight import sweep_selection, verify_before_claim
         from protocol.run import progress
         from protocol.run.executors import answers, held_out_problems, own_code
@@ -166,7 +172,7 @@ def confirm(
     launchers.refuse_unavailable(settings, study.protocol.generation.device)
     with phase("hashing sources, packages and weights"):
         refuse_drift(study, with_weights=True)
-    with phase("deriving the lock again"):
+    with phase("rederiving the lock"):
         verify_before_claim.refuse_edited_lock(study, simulated=not locked_tree.was_derived())
     with claim.exclusive_run(study.registration):
         # Files that were read before the claim was locked may have changed.
@@ -201,10 +207,10 @@ def confirm(
             study = replace(study, registration=study.registration.reopen())
             if not looks.is_due(study.registration):
                 break
-            with phase("a judge of its own looks at the records"):
+            with phase("a separate judging process looks at the records"):
                 looks.enter(study.registration, _ask_judge(study.folder))
             study = replace(study, registration=study.registration.reopen())
-        with phase("hashing again before the seal"):
+        with phase("hashing everything again before the seal"):
             refuse_drift(study, with_weights=True)
         with phase("sealing"):
             if study.protocol.cite:
@@ -226,7 +232,7 @@ def _ask_judge(folder: Path) -> str:
     )
     word = judged.stdout.decode().strip()
     if judged.returncode or word not in (GO_ON, STOP):
-        raise Tampered(f"{folder}: the judge of the look fails: {programs.last_error_line(judged)}")
+        raise Tampered(f"{folder}: the judging process of this look failed: {programs.last_error_line(judged)}")
     return word
 
 
@@ -241,7 +247,7 @@ def _check_drift_halfway(study: Study, report: Callable[[RunUpdate], None]) -> C
         report(event)
         if isinstance(event, Progress) and not is_checked and 2 * event.lanes >= event.all_lanes:
             is_checked = True
-            with phase("hashing sources and packages half-way"):
+            with phase("hashing sources and packages again, half-way"):
                 refuse_drift(study, with_weights=False)
 
     return report_and_check

@@ -59,7 +59,7 @@ def export_study(study: Registration, format_name: str) -> str:
     """
     locked = study.lock
     if [entry.body for entry in study.entries[:1]] != [{"lock": locked.digest}]:
-        raise Tampered(f"{lock.NAME}: is not the lock that {ledger.NAME} begins with; restore that lock")
+        raise Tampered(f"{lock.NAME}: is not the lock with which {ledger.NAME} begins; restore that lock")
     try:
         text = FORMATS[format_name](study)
         if format_name in TELLING_FORMATS:
@@ -67,7 +67,7 @@ def export_study(study: Registration, format_name: str) -> str:
         return text
     except (KeyError, TypeError) as error:
         raise Tampered(
-            f"{study.folder}: cannot be written as {format_name}, since a field is missing or misstated: {error}"
+            f"{study.folder}: cannot be written as {format_name}, since a field is missing or wrong: {error}"
         ) from error
 
 
@@ -84,7 +84,7 @@ def _refuse_unsupported(study: Registration) -> None:
 def main(argv: list[str] | None = None) -> int:
     parser = command.make_parser("export", __doc__)
     command.add_folder(parser)
-    parser.add_argument("--format", required=True, choices=FORMATS, help="what to write")
+    parser.add_argument("--format", required=True, choices=FORMATS, help="the format to write")
     parser.add_argument("--to", type=Path, metavar="FILE", help="write the text to this file instead of printing it")
     args = parser.parse_args(argv)
 

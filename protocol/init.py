@@ -31,10 +31,10 @@ from protocol.formats.suggestions import unknown_message
 
 REGISTRATIONS = Path("registrations")
 NEXT_STEPS = {
-    "rehearse": "would it run? a few problems; nothing is kept",
-    "register": "checks it and freezes it; once",
+    "rehearse": "checks on a few problems that it would run; keeps nothing",
+    "register": "checks the study and freezes it; possible once",
     "probe": "chooses among the candidates, on development problems",
-    "confirm": "runs, judges and draws it; once",
+    "confirm": "runs, judges and draws the study; possible once",
 }
 
 TEMPLATES = ("paper", "quick", "reasoning", "retrieval", "lossless", "sequential", "outside")
@@ -61,11 +61,11 @@ class Options(command.Options):
 
 def main(argv: list[str] | None = None) -> int:
     parser = command.make_parser("init", __doc__)
-    parser.add_argument("folder", type=Path, nargs="?", help="a new one (default: registrations/NNN-mine)")
+    parser.add_argument("folder", type=Path, nargs="?", help="a new folder (default: registrations/NNN-mine)")
     parser.add_argument(
         "--like", default=DEFAULT, metavar="NAME", help=f"{', '.join(TEMPLATES)} (default: %(default)s)"
     )
-    parser.add_argument("--list", action="store_true", help="what each of these is; nothing is written")
+    parser.add_argument("--list", action="store_true", help="describe the choices; write nothing")
     return command.run(parser, argv, Options(), lambda args: print_templates(args) if args.list else begin_study(args))
 
 
@@ -89,11 +89,14 @@ def begin_study(args: Options) -> int:
         if (name != "probe" or written.has_sweep) and (name != "rehearse" or not written.pool_size)
     }
     margin = 2 + max(map(len, steps))
-    descriptions = [written.question, f"the ids of {written.pool_size} problems, of which confirm draws; replace them"]
+    descriptions = [
+        written.question,
+        f"the ids of {written.pool_size} problems, from which confirm will draw; replace them by yours",
+    ]
     draws_late = late_randomness.FIELD in tomllib.loads(read_template(args.like))
-    drawn_late = ["held-out problems: drawn by confirm, after the lock, so that nobody has seen one"] * draws_late
+    drawn_late = ["held-out problems: drawn by confirm after the lock, so nobody has seen them"] * draws_late
     lines = [f"wrote {path}: {description}" for path, description in zip(written.paths, descriptions, strict=False)]
-    lines += [*drawn_late, "next, in this order:", *(f"  {step:<{margin}}{why}" for step, why in steps.items())]
+    lines += [*drawn_late, "next steps, in this order:", *(f"  {step:<{margin}}{why}" for step, why in steps.items())]
     values = {"folder": str(folder), "written": [str(path) for path in written.paths], "next": [*steps]}
     command.print_result(args.json, "\n".join(lines), values)
     return 0
@@ -128,12 +131,12 @@ def create_registration(folder: Path, like: str) -> NewRegistration:
     pool = "".join(f'{{"id": "{number}"}}\n' for number in range(pool_size))
     contents = {PROTOCOL: text} | ({POOL: pool} if pool else {})
     if folder.suffix == ".toml" or (folder.exists() and not folder.is_dir()):
-        raise BadInput(f"{folder} is no folder; name the folder that {PROTOCOL} is to lie in")
+        raise BadInput(f"{folder} is not a folder; name the folder for {PROTOCOL}")
     if contains_studies(folder):
-        raise BadInput(f"{folder} holds studies; name a folder in it, such as {next_free_folder(folder)}")
+        raise BadInput(f"{folder} contains studies; name a new folder in it, such as {next_free_folder(folder)}")
     study = Registration(folder)
     if existing := [*study.written_files(), *filter(study.has, contents)]:
-        raise BadInput(f"{folder / existing[0]} is there already and stays; name another folder")
+        raise BadInput(f"{folder / existing[0]} exists already and is never overwritten; name another folder")
     for name in reversed(contents):  # the protocol last: it makes the folder a study
         files.create(folder / name, contents[name].encode())
     protocol = tomllib.loads(text)

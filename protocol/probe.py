@@ -69,13 +69,13 @@ def act(args: Options, enter: bool) -> int:
 
 def format_alike(arms: tuple[str, str], same: int, lanes: int) -> str:
     return (
-        f"arms {arms[0]} and {arms[1]} gave the same text from the same memory on {same} of {lanes} "
-        "development lanes: one experiment, two contrasts?"
+        f"arms {arms[0]} and {arms[1]} gave the same text with the same memory on {same} of {lanes} "
+        "development lanes: are these two contrasts really one experiment?"
     )
 
 
 def format_table(rows: list[dict[str, Any]]) -> str:
-    lines = ["development split: for looking, not for claiming", ""]
+    lines = ["development split: for exploration, not for claims", ""]
     width = max([6, *(len(row["budget"]) for row in rows)])
     for row in rows:
         note = f"  {row['discordant']} texts differ from the first run" if "discordant" in row else ""
@@ -97,21 +97,21 @@ def probe(study: Study, settings: Settings = LOCAL) -> ProbeResult:
     it runs. Raises Drifted, and as `study_files.check_probe`, `verify_before_claim.refuse_edited_lock` and
     `sweep_selection.select_winner` do.
     """
-    with phase(locked_tree.phase_label("loading torch", "loading torch, compiled anew")):
+    with phase(locked_tree.phase_label("loading torch", "loading torch, compiling it afresh")):
         from protocol.preflight import sweep_selection, verify_before_claim
 
     study_files.check_probe(study.registration)
     launchers.refuse_unavailable(settings, study.protocol.generation.device)
     with phase("hashing sources, packages and weights"):
         refuse_drift(study, with_weights=True)
-    with phase("deriving the lock again"):
+    with phase("rederiving the lock"):
         verify_before_claim.refuse_edited_lock(study, simulated=False)
     with claim.exclusive_run(study.registration):
         if not study_files.has_selection(study.registration):
             run_probe(study, settings)
         with phase("selecting"):
             selected = sweep_selection.select_winner(study) if study.protocol.sweep else None
-    with phase("counting the answers"):
+    with phase("counting correct answers"):
         return _summarize_probe(study, selected)
 
 

@@ -56,7 +56,9 @@ def act(args: Options) -> int:
     with phase(f"running {args.limit} development problems of each task"):
         rows = measures.mean_rows(measures.measure_proxies(study, args.limit), accuracy)
     if not rows:
-        raise BadInput(f"--limit: no arm dropped a slot in {args.limit} development problems a task; raise it")
+        raise BadInput(
+            f"--limit: no arm dropped a slot in {args.limit} development problems of each task; raise the limit"
+        )
     correlations = measures.correlate_with_accuracy(rows)
     values = {"exploratory": True, "accuracy": split if accuracy else None, "arms": rows, "ranked": correlations}
     command.print_result(args.json, format_proxies(values), values)
@@ -66,7 +68,7 @@ def act(args: Options) -> int:
 def format_proxies(values: dict[str, Any]) -> str:
     split = values["accuracy"]
     accuracy_note = f"accuracy: {split}" if split else "no accuracy was recorded"
-    lines = [f"exploratory, on development problems; {accuracy_note}; nothing is decided here", ""]
+    lines = [f"exploratory, on development problems; {accuracy_note}; nothing may be concluded from this", ""]
     rows = values["arms"]
     width = max(len(row["arm"]) for row in rows)
     slots = max([6, *(len(row["budget"]) for row in rows)])
@@ -76,10 +78,10 @@ def format_proxies(values: dict[str, Any]) -> str:
         label = f"{row['model']}, {row['task']}"
         line = f"{label:<24} {row['budget']:>{slots}}  {row['arm']:<{width}} {row['problems']:>4}"
         lines.append(line + "".join(_format_number(row[name]) for name in (*COLUMNS, "accuracy")))
-    lines += ["", "Spearman's rho with accuracy over the arms of a cell, limits of 95 % by Fisher's z"]
+    lines += ["", "Spearman's rho with accuracy over the arms of a cell, with 95 % limits by Fisher's z"]
     for correlation in values["ranked"]:
         label = f"{correlation['model']}, {correlation['task']}"
-        summary = f"n = {correlation['n']}: too few arms, or all alike"
+        summary = f"n = {correlation['n']}: too few arms, or all have the same value"
         if correlation["rho"] is not None:
             interval = f"[{correlation['low']:+.2f}, {correlation['high']:+.2f}]"
             summary = f"{correlation['rho']:+.2f} {interval}, n = {correlation['n']} arms"

@@ -138,8 +138,7 @@ def format_opened(locked: Mapping[str, Any]) -> list[str]:
     fix = "a file of other questions" if has_files else f'[{late_randomness.FIELD}] with source = "local"'
     return [
         *previously_opened.describe_opened(locked),
-        f"the verdict can only be RE-USED, INCONCLUSIVE or SCREENED; fresh problems are had by {fix}, in a study of "
-        "its own",
+        f"the verdict can only be RE-USED, INCONCLUSIVE or SCREENED; fresh problems need {fix}, in a separate study",
     ]
 
 
@@ -148,15 +147,17 @@ def format_errors(checks: dict[str, Any]) -> list[str]:
     shares = checks["decision_errors"]
     confirmed, refuted = (float(shares[outcome]["share"]) for outcome in ("confirmed", "refuted"))
     return [
-        f"errors if no arms differ, by simulation: CONFIRMED {confirmed:.1%}, REFUTED {refuted:.1%} of studies, in the "
-        f"worst case ({shares['setting']})"
+        f"error rates by simulation, if no arms differ: CONFIRMED {confirmed:.1%}, REFUTED {refuted:.1%} of "
+        f"studies, in the worst case ({shares['setting']})"
     ]
 
 
 def format_scored(checks: dict[str, Any]) -> list[str]:
     """Note the tasks with scores, which the simulated error rates and power do not cover."""
     tasks = checks.get("scored", [])
-    return [f"errors and power are of right and wrong answers; those of {', '.join(tasks)} have scores"] * bool(tasks)
+    return [
+        f"error rates and power are for right and wrong answers, but answers of {', '.join(tasks)} have scores"
+    ] * bool(tasks)
 
 
 def format_type_one(check: dict[str, Any]) -> str:
@@ -211,7 +212,7 @@ def register(
     if (runner := find_runner(protocol.content())) is None:
         content = _derive_decoded(planned, data, frozen_items, moment, reproduced)
     else:
-        with phase("trying the rule on simulated studies, and how often it errs"):
+        with phase("testing the rule and its error rates on simulated studies"):
             observed = {
                 **moment,
                 **_observe_tree(planned, frozen_items, reproduced),
@@ -241,7 +242,7 @@ def _observe_tree(
     """Return what a lock says of sources and repository. reproduced: the content of the lock that is reproduced."""
     with phase("hashing sources and packages"):
         sources = closure.sources(ROOT)
-    with phase("looking through the repository"):
+    with phase("searching the repository for opened problems"):
         assert planned.folder is not None
         opened = reproduced["opened"] if reproduced else None
         if opened is None:
@@ -281,7 +282,7 @@ def _derive_decoded(
             feasibility.refuse_small_budgets(planned, lengths, share_budgets)
             feasibility.refuse_duplicate_budgets(planned, lengths, protocol.all_budgets)
     tree = _observe_tree(planned, frozen_items, reproduced)
-    with phase("looking for arms that keep the same slots"):
+    with phase("checking whether arms keep the same slots"):
         checks_field = lock_inputs.read_checks(planned, frozen_items, rule_results)
     models = () if protocol.generation.is_batch_invariant else protocol.models
     lanes = {model: feasibility.choose_lane_count(planned, model, lengths) for model in models}
@@ -304,7 +305,7 @@ def _complete_locking(study: Registration, key: Path | None) -> Lock:
     if key is not None and not is_signed:
         signing.sign(study.folder, key)
     elif key is None and study.lock.content.get("signer") and not is_signed:
-        raise BadInput(f"{study.folder}: was locked to be signed and is not; register again with --sign KEY")
+        raise BadInput(f"{study.folder}: was to be signed, but has no signature; register again with --sign KEY")
     ledger.append(study.folder, "register", {"lock": study.lock.digest})
     return study.lock
 

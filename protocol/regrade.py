@@ -60,7 +60,7 @@ class Options(command.Options):
 def main(argv: list[str] | None = None) -> int:
     parser = command.make_parser("regrade", __doc__)
     command.add_folder(parser)
-    parser.add_argument("--probe", action="store_true", help="the records of the development problems")
+    parser.add_argument("--probe", action="store_true", help="grade the records of the development problems instead")
     command.add_identity(parser)
     return command.run(parser, argv, Options(), act)
 
@@ -70,11 +70,11 @@ def act(args: Options) -> int:
     if runners.find_runner(study.protocol) is not None:
         raise BadInput(runners.describe_refusal(study.folder))
     if not probe and not study.has(SEAL):
-        raise BadInput(f"{study.folder}: is not sealed; pass --probe for the development problems")
+        raise BadInput(f"{study.folder}: is not sealed; pass --probe to grade its development problems")
     with phase("reading the records"):
         graded = study.probe_records if probe else study.confirm_records
     if not graded:
-        raise BadInput(f"{study.folder}: has no such records; run probe or confirm first")
+        raise BadInput(f"{study.folder}: has no records to grade; run probe or confirm first")
     key = None if probe else study.late_key()
     find = tasks.task_finder(study.protocol["tasks"], study.folder)
     with phase(f"grading {len(graded):,} records again"):
@@ -87,13 +87,13 @@ def act(args: Options) -> int:
 
 
 def format_regrades(result: Regraded) -> str:
-    lines = [f"{len(result.changed)} of {result.graded} lanes grade otherwise than recorded"]
+    lines = [f"{len(result.changed)} of {result.graded} lanes now have a grade other than the recorded one"]
     lines += [f"  {change.lane}: {change.before}, now {change.after}" for change in result.changed]
     if result.second:
         share = 100 * len(result.disagreed) / result.second
         lines.append(f"{len(result.disagreed)} of {result.second} ({share:.1f} %): the two graders disagree")
         if result.apart is not None:
-            lines[-1] += f"; their scores lie {result.apart} apart, mean of all"
+            lines[-1] += f"; the mean distance of their scores is {result.apart}"
             return "\n".join(lines)
         kinds = Counter((change.before, change.after) for change in result.disagreed)
         lines += [f"  {number} {first}, second grader {other}" for (first, other), number in kinds.items()]

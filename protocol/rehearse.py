@@ -71,18 +71,27 @@ def main(argv: list[str] | None = None, *, is_typed: bool = False) -> int:
     parser = command.make_parser("rehearse", __doc__)
     command.add_folder(parser)
     parser.add_argument(
-        "--stand-in", action="append", default=[], metavar="MODEL=STAND-IN", help="load STAND-IN for MODEL"
+        "--stand-in", action="append", default=[], metavar="MODEL=STAND-IN", help="load STAND-IN in place of MODEL"
     )
     parser.add_argument("--problems", type=int, default=2, help="development problems a task (2)")
     parser.add_argument("--tokens", type=int, help="most new tokens a lane (as registered)")
-    parser.add_argument("--out", type=Path, help="an empty folder to keep the records in")
-    planning = parser.add_argument_group("without running anything")
+    parser.add_argument("--out", type=Path, help="an empty folder in which to keep the records")
+    planning = parser.add_argument_group("print the plan without running anything")
     planning.add_argument("--on", metavar="MACHINE", help="estimate hours, memory and cost there")
-    planning.add_argument("--price", type=float, help="of the whole machine an hour, in any currency")
-    planning.add_argument("--shape", action="append", default=[], metavar="MODEL=FILE", help="config.json of a model")
-    planning.add_argument("--prompt-tokens", type=int, metavar="N", help="tokens of a prompt (counted)")
+    planning.add_argument("--price", type=float, help="price of the whole machine an hour, in any currency")
     planning.add_argument(
-        "--answer-tokens", type=int, metavar="N", help="tokens of an answer (the probe's, or half of the most)"
+        "--shape",
+        action="append",
+        default=[],
+        metavar="MODEL=FILE",
+        help="config.json of a model that is not on this machine",
+    )
+    planning.add_argument("--prompt-tokens", type=int, metavar="N", help="tokens of a prompt (default: counted)")
+    planning.add_argument(
+        "--answer-tokens",
+        type=int,
+        metavar="N",
+        help="tokens of an answer (default: as in the probe, or half of the limit)",
     )
 
     def rehearse_or_estimate(args: Options) -> int:
@@ -95,9 +104,9 @@ def main(argv: list[str] | None = None, *, is_typed: bool = False) -> int:
 def estimate_on_machine(args: Options) -> int:
     assert args.on is not None
     if args.stand_in or args.out is not None or args.tokens is not None:
-        raise BadInput("--on: runs nothing, so that --stand-in, --tokens and --out have no part in it")
+        raise BadInput("--on: runs nothing, so it cannot be combined with --stand-in, --tokens or --out")
     if args.price is not None and not 0 < args.price < math.inf:
-        raise BadInput(f"--price {args.price:g}: write more than 0")
+        raise BadInput(f"--price {args.price:g}: write a number above 0")
     for name, tokens in (("--prompt-tokens", args.prompt_tokens), ("--answer-tokens", args.answer_tokens)):
         if tokens is not None and not 1 <= tokens <= 1 << 24:
             raise BadInput(f"{name} {tokens}: write 1 to {1 << 24}")
@@ -119,7 +128,7 @@ def estimate_on_machine(args: Options) -> int:
 
 def act(args: Options, is_typed: bool) -> int:
     if args.price is not None or args.shape or args.prompt_tokens or args.answer_tokens:
-        raise BadInput("--price, --shape, --prompt-tokens and --answer-tokens: stand with --on alone")
+        raise BadInput("--price, --shape, --prompt-tokens and --answer-tokens: are allowed only with --on")
     if args.problems < 1 or (args.tokens is not None and args.tokens < 1):
         raise BadInput("--problems and --tokens: write whole numbers of at least 1")
     if args.out is not None and args.out.exists() and any(args.out.iterdir()):
@@ -174,7 +183,7 @@ def act(args: Options, is_typed: bool) -> int:
         "charge": neighbours.describe_charge(content),
         "never_evicted": eviction_counts.eviction_warnings(eviction_counts.count_arms(confirm_bodies, content), unlike),
     }
-    next_step = f"next: kv-prereg show {args.out}" if args.out else "--out FOLDER keeps every answer, to be shown"
+    next_step = f"next: kv-prereg show {args.out}" if args.out else "--out FOLDER keeps every answer for kv-prereg show"
     instrument_lines = [line for _, lines in rehearsed.instruments for line in lines]
     answers = [*format_answers(rehearsed.bodies), next_step]
     text = format_rehearsal(values, models, args.tokens, answers, instrument_lines)
@@ -259,7 +268,7 @@ def format_answers(bodies: dict[str, list[dict[str, Any]]]) -> list[str]:
     lines = []
     for arm, answers in by_arm.items():
         was_fed = any("divergence" in body for body in answers.values())
-        lines += ["", f"{arm} was fed the full cache's text, and agrees:" if was_fed else f"{arm} answered:"]
+        lines += ["", f"{arm} was fed the full cache's text; its agreement:" if was_fed else f"{arm} answered:"]
         for body in [*answers.values()][:SHOWN_ANSWERS]:
             grade = f"{body['grade']} {body.get('score', '')}".rstrip()
             label = f"  {body['problem']}, budget {body['cell']['budget']}: {grade}: "
@@ -285,9 +294,9 @@ def format_rehearsal(
     lines += [f"{count} failed: {reason}" for reason, count in values["reasons"]]
     lines += answers
     if any(model != stand_in for model, stand_in in models.items()):
-        lines.append("these answers are the stand-ins': they say nothing of what the registered models reach")
+        lines.append("these answers come from stand-in models and say nothing about the registered models")
     if tokens is not None:
-        lines.append(f"lanes were stopped after {tokens} tokens: more are truncated than would be")
+        lines.append(f"lanes were stopped after {tokens} tokens, so more of them are truncated than in the study")
     lines += values["opened"] + values["gate"] + values["never_evicted"] + values["charge"]
     speed = values["tokens"] / values["seconds"] if values["seconds"] else 0.0
     lines += [
@@ -299,10 +308,10 @@ def format_rehearsal(
     lines += [
         f"decoding the whole {name}: {estimate['lanes']:,} lanes, about "
         f"{progress_display.format_duration(estimate['seconds'])} with answers as long as here, "
-        f"{progress_display.format_duration(estimate['most_seconds'])} with all as long as "
+        f"{progress_display.format_duration(estimate['most_seconds'])} with all answers as long as "
         f"{'here' if tokens else 'they'} may be"
         for name, estimate in values["whole"].items()
-    ] + ["checks, hashing and drawings come on top: for a small study they take longer than decoding"] * bool(
+    ] + ["checks, hashing and drawings take additional time: in a small study more than decoding"] * bool(
         values["whole"]
     )
     if values["could_be_native"]:

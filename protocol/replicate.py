@@ -61,7 +61,7 @@ class Options(command.Options, ExecutorOptions):
 def main(argv: list[str] | None = None, *, enter: bool = False) -> int:
     parser = command.make_parser("replicate", __doc__)
     command.add_folder(parser)
-    parser.add_argument("--fresh", action="store_true", help="with generated problems and seeds drawn anew")
+    parser.add_argument("--fresh", action="store_true", help="with newly drawn generated problems and seeds")
     parser.add_argument(
         "--value", type=Path, metavar="FILE", help="with --fresh: the late value, if the parent registers one"
     )
@@ -82,7 +82,7 @@ def act(args: Options, enter: bool) -> int:
             [] if locked_tree.locked_digest() else audit_parent(parent, args.headers)
         )  # in the locked tree the audit has already run
     for item in undetermined:
-        command.print_notice(f"{parent.folder}: {item} could not be told; going on")
+        command.print_notice(f"{parent.folder}: {item} could not be checked; continuing")
     if runner is not None:
         return register_outside(parent, args)
     parent_study = open_study(parent, files.cache_home())
@@ -122,7 +122,7 @@ def register_outside(parent: Registration, args: Options) -> int:
     child = children[0] if children else write_child(parent, files.cache_home(), is_fresh=args.fresh)
     next_step = f"kv-prereg confirm {child.folder}"
     values = {"folder": str(child.folder), "parent": parent.lock.digest, "next": next_step}
-    text = f"{child.folder} is a {name_kind(args.fresh)} of {parent.folder.name}, by other outputs; next: {next_step}"
+    text = f"{child.folder} is a {name_kind(args.fresh)} of {parent.folder.name} with new outputs; next: {next_step}"
     command.print_result(args.json, text, values)
     return confirm.UNFINISHED
 
@@ -135,8 +135,8 @@ def audit_parent(parent: Registration, headers: Path | None) -> list[str]:
     if audited.failed_items:
         first = next(finding for finding in audited.findings if finding.status == "failed")
         raise Tampered(
-            f"{parent.folder}: its audit fails ({', '.join(audited.failed_items)}), and nothing is built on it: "
-            f"{first.item}: {first.detail[:200]}; see: kv-prereg audit {parent.folder}"
+            f"{parent.folder}: its audit fails ({', '.join(audited.failed_items)}), so it cannot be "
+            f"replicated: {first.item}: {first.detail[:200]}; see: kv-prereg audit {parent.folder}"
         )
     return audited.undetermined_items
 
@@ -149,16 +149,16 @@ def format_comparison(parent: Registration, compared: dict[str, Any], *, is_fres
     verb = "agrees with" if compared["agrees"] else "DISAGREES with"
     verdict, rule_says = compared["parent_verdict"], compared["parent_rule_says"]
     is_said = rule_says is None or verdict.startswith(rule_says)  # CONFIRMED (UNWITNESSED) says it
-    parent_verdict = verdict if is_said else f"{verdict}, the rule says {rule_says}"
+    parent_verdict = verdict if is_said else f"{verdict}, but the rule says {rule_says}"
     if is_fresh:
         return (
-            f"This replication {verb} {parent.folder.name} ({parent_verdict}), on fresh problems and seeds: single "
-            f"answers are not compared. Pooled with it: kv-prereg pool {parent.folder}"
+            f"This replication {verb} {parent.folder.name} ({parent_verdict}), on fresh problems and seeds, "
+            f"so single answers are not compared. To pool the two: kv-prereg pool {parent.folder}"
         )
     return (
-        f"This reproduction {verb} {parent.folder.name} ({parent_verdict}): "
-        f"{compared['same_text']} of {compared['lanes']} lanes gave the same text, "
-        f"{compared['same_grade']} the same grade. It says nothing about other problems."
+        f"This reproduction {verb} {parent.folder.name} ({parent_verdict}): {compared['same_text']} of "
+        f"{compared['lanes']} lanes gave the same text, {compared['same_grade']} the same grade. This says "
+        "nothing about other problems."
     )
 
 
@@ -219,8 +219,8 @@ def find_running_child(parent: Study, *, is_fresh: bool) -> Study | None:
         if child.has(lock.NAME) and child.lock.digest == digest:
             return open_study(child, parent.planned.home)
     raise Tampered(
-        f"{replications_folder(parent.registration)}: has no {name_kind(is_fresh)} of the lock {digest[:12]} any more; "
-        "start again"
+        f"{replications_folder(parent.registration)}: no longer has a {name_kind(is_fresh)} of the lock "
+        f"{digest[:12]}; start again"
     )
 
 

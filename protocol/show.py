@@ -52,19 +52,21 @@ class Options(command.Options):
 def main(argv: list[str] | None = None) -> int:
     parser = command.make_parser("show", __doc__)
     command.add_folder(parser)
-    parser.add_argument("--problem", metavar="ID", help="the problem; without it, which ones to look at")
+    parser.add_argument(
+        "--problem", metavar="ID", help="the problem; without it, a list of problems that are worth a look"
+    )
     for name, what in (("model", "model"), ("task", "task"), ("budget", "budget"), ("arm", "arm")):
-        parser.add_argument(f"--{name}", metavar="NAME", help=f"lanes of this {what} alone")
-    parser.add_argument("--seed", type=int, metavar="N", help="lanes of this seed alone")
-    parser.add_argument("--phase", choices=("confirm", "probe"), help="default: the judged, held-out problems")
-    parser.add_argument("--kept", action="store_true", help="decode again: which tokens each arm kept")
+        parser.add_argument(f"--{name}", metavar="NAME", help=f"only lanes of this {what}")
+    parser.add_argument("--seed", type=int, metavar="N", help="only lanes of this seed")
+    parser.add_argument("--phase", choices=("confirm", "probe"), help="default: held-out problems, as judged")
+    parser.add_argument("--kept", action="store_true", help="decode again to show which tokens each arm kept")
     parser.add_argument(
         "--event",
         type=parse_event,
         metavar="N",
-        help="with --kept: after the N-th event, or the last (default: the last one before the texts part)",
+        help="with --kept: after the N-th event, or the last (default: the last one before the texts differ)",
     )
-    parser.add_argument("--html", type=Path, metavar="FILE", help="write one page of HTML as well")
+    parser.add_argument("--html", type=Path, metavar="FILE", help="also write an HTML page")
     command.add_identity(parser)
     args = parser.parse_args(argv, namespace=Options())
     return command.execute(args.json, lambda: act(args))
@@ -75,7 +77,7 @@ def parse_event(text: str) -> int | Literal["last"]:
     if text == "last":
         return "last"
     if not text.isdecimal() or not int(text):
-        raise argparse.ArgumentTypeError(f"{text!a}: write a number from 1 on, or last")
+        raise argparse.ArgumentTypeError(f"{text!a}: write a number of at least 1, or last")
     return int(text)
 
 
@@ -103,13 +105,13 @@ def refuse_contradictions(args: Options) -> None:
     if args.problem is None:
         for name in ("kept", "html", "event"):
             if getattr(args, name):
-                raise BadInput(f"--{name}: is of one problem; name it with --problem")
+                raise BadInput(f"--{name}: needs one problem; name it with --problem")
     if args.event is not None and not args.kept:
-        raise BadInput("--event: says after which event tokens are kept; write --kept as well")
+        raise BadInput("--event: chooses the event for --kept; add --kept")
     if args.html is not None and (args.html.is_dir() or not args.html.parent.is_dir()):
-        raise BadInput(f"--html {args.html}: name a file in a folder that is there")
+        raise BadInput(f"--html {args.html}: name a file in an existing folder")
     if args.html is not None and args.folder.resolve() in args.html.resolve().parents:
-        raise BadInput(f"--html {args.html}: lies in the registration, which holds evidence alone; write elsewhere")
+        raise BadInput(f"--html {args.html}: is in the registration, which may contain only evidence; write elsewhere")
 
 
 def list_problems(args: Options, study: Registration, lane_filter: LaneFilter) -> int:
@@ -121,7 +123,7 @@ def list_problems(args: Options, study: Registration, lane_filter: LaneFilter) -
 
 def format_table(args: Options, differing: list[ChangedProblem], problems: int, reference: str) -> list[str]:
     if not differing:
-        return [f"on each of {problems} problems every lane is graded like {reference}"]
+        return [f"on all {problems} problems every lane has the same grade as {reference}"]
     width = max(len(row.problem) for row in differing[:MOST_LISTED])
     rows = [f"{'problem':<{width}}  worse  better  lanes   most at"]
     for row in differing[:MOST_LISTED]:
@@ -132,7 +134,7 @@ def format_table(args: Options, differing: list[ChangedProblem], problems: int, 
     options = " ".join(f"--{name} {shlex.quote(value)}" for name, value in cell.items())
     more = f" --seed {first.seed}{' --phase probe' if args.phase == 'probe' else ''}"
     return [
-        f"{len(differing)} of {problems} problems have lanes that are graded worse or better than {reference}:",
+        f"{len(differing)} of {problems} problems have lanes with a worse or better grade than {reference}:",
         "",
         *rows,
         *([f"... and {len(differing) - MOST_LISTED} more (--json has all)"] if len(differing) > MOST_LISTED else []),

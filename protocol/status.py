@@ -41,7 +41,17 @@ from protocol.workspace import drift
 
 # Words of the output that the help explains.
 TERMS = (
-    *("written", "locking was cut off", "locked", "drifted", "claimed", "attempt", "unfinished", "sealed", "judged"),
+    *(
+        "written",
+        "locking was interrupted",
+        "locked",
+        "drifted",
+        "claimed",
+        "attempt",
+        "unfinished",
+        "sealed",
+        "judged",
+    ),
     *(
         "withdrawn",
         "amended",
@@ -165,7 +175,7 @@ def format_state(entry: IndexEntry) -> str:
             return f"{study.state} {'after' if study.after_claim else 'before'} its claim"
         case "INVALID" | "cannot tell":
             return f"{study.state}: {study.why}"
-    return "locking was cut off"
+    return "locking was interrupted"
 
 
 def list_remarks(entry: IndexEntry) -> list[str]:
@@ -177,7 +187,9 @@ def list_remarks(entry: IndexEntry) -> list[str]:
         lines.append(f"because: {study.why}")
     if study.amends:
         late = (
-            "after a claim, so DEVIATED whatever the rule says" if study.amends["after_claim"] else "before any claim"
+            "after a claim, so the verdict is DEVIATED whatever the rule says"
+            if study.amends["after_claim"]
+            else "before any claim"
         )
         lines.append(f"amends {study.amends['name']}, {late}")
     if (anchoring := anchors.format_anchoring(entry.anchors)) != "UNANCHORED":
@@ -189,11 +201,9 @@ def format_gone(gone: MissingRegistrations | None) -> list[str]:
     """Format the registrations that exist only in the git history."""
     if gone is None:
         return []
-    lines = [f"gone, and git has the lock: {', '.join(gone.names)}"] if gone.names else []
+    lines = [f"gone, although git has the lock: {', '.join(gone.names)}"] if gone.names else []
     return (
-        lines
-        if gone.is_complete
-        else [*lines, "whether others are gone cannot be told: git's history is not whole here"]
+        lines if gone.is_complete else [*lines, "other registrations may be gone too: git's history is incomplete here"]
     )
 
 
@@ -215,7 +225,7 @@ def read_index(folder: Path) -> Index:
 
 def installed_environment() -> dict[str, Any]:
     """Hash what is installed. Takes seconds, and is called only if a study is still to run."""
-    with phase("hashing what is installed"):
+    with phase("hashing installed files"):
         return installed_files.environment()
 
 
@@ -247,7 +257,7 @@ def _read_entry(study: Registration, status: StudyStatus, installed: Callable[[]
         try:
             differences = find_drift(study, installed())
         except (KeyError, TypeError, AttributeError) as problem:
-            status = status._replace(state="INVALID", why=f"{lock.NAME}: is not a whole lock: {problem!r}")
+            status = status._replace(state="INVALID", why=f"{lock.NAME}: is not a complete lock: {problem!r}")
     proofs = anchors.verify_anchors(study, witnesses.make_witnesses(study)) if status.lock else []
     is_anchored = anchors.format_anchoring(proofs) != "UNANCHORED"
     judged = _read_judgement(study) if status.state == "judged" else {}
@@ -300,14 +310,16 @@ def format_running(attempt: RunStatus) -> str:
     began = datetime.fromtimestamp(attempt.started_at).astimezone().isoformat(" ", "minutes")
     spooled = f"; {attempt.spool}" if attempt.spool else ""
     if attempt.pid is None:
-        return f"{attempt.phase} began {began} and no process here runs it now: {counted}{spooled}"
+        return f"{attempt.phase} began {began}, but no process here is running it now: {counted}{spooled}"
     new, seconds = (
         attempt.recorded - attempt.recorded_before,
         (attempt.last_record_at or attempt.started_at) - attempt.started_at,
     )
     speed = f", {60 * new / seconds:,.0f} a minute" if new and seconds > 0 else ""
     remaining = f", about {format_duration(attempt.seconds_left)} left" if attempt.seconds_left else ""
-    return f"{attempt.phase} runs since {began} as process {attempt.pid}: {counted}{speed}{remaining}{spooled}"
+    return (
+        f"{attempt.phase} has been running since {began} as process {attempt.pid}: {counted}{speed}{remaining}{spooled}"
+    )
 
 
 def find_drift(study: Registration, environment: Mapping[str, Any]) -> list[str]:
@@ -322,7 +334,7 @@ def next_step(status: StudyStatus, drifted: Sequence[str], is_anchored: bool = F
     """Return the next step."""
     if status.state in RUNNABLE_STATES and drifted:
         amend = f"; or: kv-prereg amend {status.folder} <new folder> --reason <why>"
-        return "bring back what was locked" + (amend if status.state == "locked" else "")
+        return "restore the locked files" + (amend if status.state == "locked" else "")
     match status.state:
         case "written" | "locking":
             return f"kv-prereg register {status.folder}"
@@ -348,7 +360,7 @@ def next_step(status: StudyStatus, drifted: Sequence[str], is_anchored: bool = F
         case "amended":
             successor = amendment.find_successor(Registration(Path(status.folder)))
             if successor is None:
-                return f"bring back the registration with the lock {status.amended}"
+                return f"restore the registration with the lock {status.amended}"
             return f"kv-prereg status {Path(status.folder).parent / successor.name}"
 
 

@@ -91,7 +91,7 @@ def refusal(decision: Decision, family: int) -> Refusal | None:
     needed = decision["at_least"]
     if needed <= family:
         return None
-    return Refusal("at_least", f"at_least: {needed} of {family} contrasts can never be reached; lower it")
+    return Refusal("at_least", f"{needed} of {family} contrasts can never be reached; lower it")
 
 
 def self_test_cases(family: PlannedFamily) -> dict[str, Case]:

@@ -74,15 +74,15 @@ class EngineLM(LM):  # type: ignore[misc]
                 raise BadInput(f"model_args: {name}: is unknown; {suggest(name, ARGUMENTS)}")
         name, settings = str(arguments.get("policy", "full")), arguments.get("set") or {}
         if not isinstance(settings, Mapping):
-            raise BadInput('model_args: set: is no object; write {"scoring.window": 64} within JSON model_args')
+            raise BadInput('model_args: set: is not an object; write {"scoring.window": 64} within JSON model_args')
         try:
             self.policy = policies.get(name, settings)
         except (ValueError, KeyError) as refusal:
             raise BadInput(f"model_args: {refusal}") from None
         if self.policy.evicts and self.policy.decoding.extra_prompt:
             raise BadInput(
-                f"model_args: policy: {name} asks something beside the problem, and the harness writes the "
-                "prompt; set decoding.asked to false, or take another policy"
+                f"model_args: policy: {name} adds a question of its own to the prompt, but the harness writes "
+                "the prompt; set decoding.asked to false, or choose another policy"
             )
         self.budget = _budget(arguments.get("budget"), self.policy.evicts)
         self.query, self.seed = _count(arguments, "query"), _count(arguments, "seed")
@@ -117,8 +117,8 @@ class EngineLM(LM):  # type: ignore[misc]
                 outcome = answers.outcomes[0]
                 if isinstance(outcome, engine.LaneFailure):
                     raise BadInput(
-                        f"request {index}: failed: {outcome.reason}; the harness has no value for an answer "
-                        "that is not there, so nothing is scored: choose another budget"
+                        f"request {index}: failed: {outcome.reason}; the harness has no value for a missing "
+                        "answer, so nothing is scored; choose another budget"
                     )
                 text = self.loaded.tokenizer.decode(outcome.token_ids, skip_special_tokens=True)
                 texts[index] = cut(text, _until(requests[index].args[1]))
@@ -153,8 +153,8 @@ class EngineLM(LM):  # type: ignore[misc]
 
     def loglikelihood(self, requests: list[Any], disable_tqdm: bool = False) -> NoReturn:
         raise BadInput(
-            "loglikelihood: is read off the prompt's own prefill, never off an evicted cache, so that every "
-            "policy would score alike; choose a task that generates (output_type: generate_until)"
+            "loglikelihood: is computed in the prefill of the prompt, before anything is evicted, so every "
+            "policy would get the same score; choose a task that generates text (output_type: generate_until)"
         )
 
     def loglikelihood_rolling(self, requests: list[Any], disable_tqdm: bool = False) -> NoReturn:
@@ -162,8 +162,8 @@ class EngineLM(LM):  # type: ignore[misc]
 
     def set_cache_hook(self, cache_hook: Any) -> NoReturn:
         raise BadInput(
-            "use_cache: its keys are prompts alone, so that a second policy would be given the answers of "
-            "the first; leave it out"
+            "use_cache: caches answers by prompt only, so a second policy would get the answers of the "
+            "first; leave it out"
         )
 
     @property
@@ -210,11 +210,11 @@ class EngineLM(LM):  # type: ignore[misc]
         max_positions = getattr(self.loaded.network.config, "max_position_embeddings", None)
         if max_positions is not None and len(ids) + max_new_tokens > max_positions:
             raise BadInput(
-                f"prompt: {len(ids)} tokens and {max_new_tokens} new ones exceed the {max_positions} positions of "
-                f"{self.loaded.name}; it is not cut: choose shorter problems"
+                f"prompt: {len(ids)} tokens and {max_new_tokens} new ones exceed the {max_positions} "
+                f"positions of {self.loaded.name}; prompts are never truncated, so choose shorter problems"
             )
         if self.query >= len(ids):
-            raise BadInput(f"model_args: query: {self.query} tokens of a prompt of {len(ids)}; name fewer")
+            raise BadInput(f"model_args: query: {self.query} tokens, but the prompt has only {len(ids)}; write fewer")
         n_context = len(ids) - self.query
         return engine.Prompt(ids[:n_context], ids[n_context:])
 
@@ -259,7 +259,10 @@ def _until(arguments: Mapping[str, Any]) -> list[str]:
 def _budget(value: Any, evicts: bool) -> Budget | None:
     if value is None:
         if evicts:
-            raise BadInput("model_args: budget: is missing; write slots, as budget=64, or a share, as budget=0.3")
+            raise BadInput(
+                "model_args: budget: is missing; write a number of slots, such as budget=64, or a share of the "
+                "prompt, such as budget=0.3"
+            )
         return None
     if not evicts:
         raise BadInput("model_args: budget: the policy never evicts; leave it out")
@@ -268,16 +271,22 @@ def _budget(value: Any, evicts: bool) -> Budget | None:
     except Fault as fault:
         raise BadInput(f"model_args: {fault.author_message}") from None
     if budget.of_full is not None:
-        raise BadInput("model_args: budget: a share of the full cache's use is measured by a study; write slots")
+        raise BadInput(
+            "model_args: budget: a share of the full cache's use can only be measured in a study; write a number "
+            "of slots"
+        )
     if budget.in_bytes:
-        raise BadInput(f"model_args: budget: {budget} is divided by the bytes of an arm's slot by a study; write slots")
+        raise BadInput(
+            f"model_args: budget: a budget in bytes ({budget}) can only be converted to slots in a study; write a "
+            "number of slots"
+        )
     return budget
 
 
 def _count(arguments: Mapping[str, Any], name: str) -> int:
     value = arguments.get(name, 0)
     if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-        raise BadInput(f"model_args: {name}: {value!r} is no whole number from 0 on")
+        raise BadInput(f"model_args: {name}: {value!r} is not a whole number of at least 0")
     return value
 
 
@@ -295,5 +304,5 @@ def _lanes(batch_size: Any) -> int | None:
     if text.partition(":")[0] == "auto":
         return None
     if not text.isdecimal() or int(text) < 1:
-        raise BadInput(f"batch_size: {text!r} is no number of lanes; write one, or auto")
+        raise BadInput(f"batch_size: {text!r} is not a number of lanes; write a whole number, or auto")
     return int(text)

@@ -69,14 +69,18 @@ class Answer(NamedTuple):
 
 def main(argv: list[str] | None = None) -> int:
     parser = command.make_parser("openvino", __doc__)
-    parser.add_argument("problems", type=Path, help="a task file: id, context, question, answer, prefix")
-    parser.add_argument("--released", type=Path, required=True, help="outside/released.json of the claimed study")
-    parser.add_argument("--out", type=Path, required=True, help="the CSV to write; its name is that of the arm")
-    parser.add_argument("--grader", default="exact", help="of the answers (default exact)")
-    parser.add_argument("--model", default="smollm2-135m", help="a model that is a GGUF file (default smollm2-135m)")
-    parser.add_argument("--precision", choices=PRECISIONS, required=True, help="of keys and values")
-    parser.add_argument("--keep", type=int, metavar="TOKENS", help="evict down to so many tokens; else nothing is")
-    parser.add_argument("--scores", choices=SCORES, default="norm_sum", help="what --keep ranks by")
+    parser.add_argument(
+        "problems", type=Path, help="the task file, whose lines have id, context, question, answer, prefix"
+    )
+    parser.add_argument("--released", type=Path, required=True, help="the outside/released.json of the claimed study")
+    parser.add_argument("--out", type=Path, required=True, help="the CSV file to write, named after the arm")
+    parser.add_argument("--grader", default="exact", help="the grader of the answers (default: exact)")
+    parser.add_argument("--model", default="smollm2-135m", help="a model stored as a GGUF file (default: smollm2-135m)")
+    parser.add_argument("--precision", choices=PRECISIONS, required=True, help="number format of keys and values")
+    parser.add_argument(
+        "--keep", type=int, metavar="TOKENS", help="evict down to this many tokens; without it nothing is evicted"
+    )
+    parser.add_argument("--scores", choices=SCORES, default="norm_sum", help="the score by which --keep ranks tokens")
     parser.add_argument("--max-new-tokens", type=int, default=12)
     parser.add_argument("--threads", type=int, default=1)
     return command.run(parser, argv, Options(), act)
@@ -88,14 +92,14 @@ def act(args: Options) -> int:
     if args.max_new_tokens < 1 or args.threads < 1:
         raise BadInput("--max-new-tokens and --threads: give at least 1")
     if args.out.exists():
-        raise BadInput(f"{args.out}: exists and is written once; name another file")
+        raise BadInput(f"{args.out}: exists already and is never overwritten; name another file")
     from protocol.tasks.file_task import FileTask
 
     task = FileTask("problems", args.problems, args.grader)
     names = read_released(args.released, task.ids())
     with unfinished_rows.open_rows(args.out, list_settings(args), names) as unfinished:
         if unfinished.rows:
-            note(f"{args.out}: goes on after {len(unfinished.rows)} of {len(names)} problems")
+            note(f"{args.out}: continues after {len(unfinished.rows)} of {len(names)} problems")
         append_missing(args, task, names, unfinished)
         write_rows(args.out, unfinished.rows)
     rows = unfinished.rows
@@ -152,9 +156,12 @@ def read_released(path: Path, known: Sequence[str]) -> list[str]:
     except (ValueError, AttributeError, TypeError):
         names = []
     if not names:
-        raise BadInput(f"{path}: is no released.json with one task; kv-prereg confirm writes it")
+        raise BadInput(f"{path}: is not a released.json with one task; use the one that kv-prereg confirm wrote")
     if missing := sorted({*names} - {*known}):
-        raise BadInput(f"--released: {len(missing)} of its ids are not in the problem file, such as {missing[0]!a}")
+        raise BadInput(
+            f"--released: {len(missing)} of its ids are not in the problem file, for example {missing[0]!a}; name "
+            "the file that the study's pool was made from"
+        )
     return names
 
 

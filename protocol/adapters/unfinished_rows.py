@@ -45,11 +45,11 @@ def open_rows(out: Path, settings: Mapping[str, str], names: Sequence[str]) -> I
         if begun != settings:
             changed = sorted(name for name in {*begun, *settings} if begun.get(name) != settings.get(name))
             raise BadInput(
-                f"{path}: was begun with another {' and another '.join(changed)}; go on as it was begun, or delete it "
-                "to begin anew"
+                f"{path}: was started with a different {' and a different '.join(changed)}; continue with the "
+                "same settings, or delete it to start over"
             )
         if [row.get("id") for row in rows] != [*names[: len(rows)]]:
-            raise BadInput(f"{path}: has rows of other problems; delete it to begin anew")
+            raise BadInput(f"{path}: has rows of other problems; delete it to start over")
         unfinished = UnfinishedRows(lines, rows)
         has_ended = False
         try:
@@ -70,5 +70,5 @@ def _decode(path: Path, line: bytes) -> dict[str, Any]:
     except ValueError:
         row = None
     if not isinstance(row, dict):
-        raise BadInput(f"{path}: is no file of an unfinished run; delete it to begin anew")
+        raise BadInput(f"{path}: is not a file of an unfinished run; delete it to start over")
     return row

@@ -53,15 +53,17 @@ def add_identity(parser: argparse.ArgumentParser) -> None:
 
 def add_trust(parser: argparse.ArgumentParser) -> None:
     """Add the options that say which external witnesses to trust."""
-    parser.add_argument("--ca", type=Path, metavar="FILE", help="PEM certificates of authorities to trust")
-    parser.add_argument("--headers", type=Path, metavar="FOLDER", help="more headers of Bitcoin blocks")
+    parser.add_argument(
+        "--ca", type=Path, metavar="FILE", help="file with PEM certificates of the time-stamping authorities to trust"
+    )
+    parser.add_argument("--headers", type=Path, metavar="FOLDER", help="folder with further Bitcoin block headers")
     parser.add_argument("--remote", metavar="URL", help="the git remote to trust")
     parser.add_argument("--branch", default=BRANCH, help="the branch of --remote (default: %(default)s)")
     parser.add_argument(
-        "--sigstore-root", type=Path, metavar="FILE", help="a trusted_root.json (default: the library's)"
+        "--sigstore-root", type=Path, metavar="FILE", help="sigstore's trusted_root.json (default: the library's own)"
     )
     parser.add_argument(
-        "--require-anchor", action="store_true", help="exit with status 5 unless each document has a valid proof"
+        "--require-anchor", action="store_true", help="exit with status 5 unless every document has a valid proof"
     )
 
 

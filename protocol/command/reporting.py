@@ -53,7 +53,7 @@ def execute(as_json: bool, act: Callable[[], int], *, resumes: bool = False) -> 
     except OSError as refusal:
         return _refuse(as_json, type(refusal).__name__, explain_os_error(refusal), Refusal.exit_status)
     except KeyboardInterrupt:
-        print_notice(f"interrupted; the same command {'continues where it stopped' if resumes else 'begins anew'}")
+        print_notice(f"interrupted; the same command {'continues where it stopped' if resumes else 'starts over'}")
         return 130
     except ModuleNotFoundError as missing:
         reason = extras.install_hint(missing.name)

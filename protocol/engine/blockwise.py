@@ -170,7 +170,7 @@ class BlockwiseBatch(Batch):
 
     def refuse_non_finite(self, rows: Sequence[BatchRow], tokens: Sequence[int]) -> None:
         if sampling.UNUSABLE in tokens:
-            reason = f"{sampling.NON_FINITE_LOGITS} at decode step 0, in a block of its own prompt"
+            reason = f"{sampling.NON_FINITE_LOGITS} at decode step 0, in a block of the lane's own prompt"
             self.remove(dict.fromkeys(rows, LaneFailure(reason)))
 
     def evict_due(self, rows: Sequence[BatchRow]) -> None:

@@ -197,11 +197,11 @@ def check_requests(
     if max_new_tokens < 1:
         raise BadInput(f"max_new_tokens: {max_new_tokens} given; at least 1 is needed")
     if not temperature >= 0:
-        raise BadInput(f"temperature: {temperature} given; use 0 for the likeliest token, or more")
+        raise BadInput(f"temperature: {temperature} given; use 0 for the likeliest token, or a larger number to sample")
     if not 0 < top_p <= 1:
-        raise BadInput(f"top_p: {top_p} given; write more than 0 and at most 1, which draws from all tokens")
+        raise BadInput(f"top_p: {top_p} given; write a number above 0 and at most 1 (1 samples from all tokens)")
     if first_event < 0:
-        raise BadInput(f"first_event: {first_event} given; use 1, or 0 for right after the query")
+        raise BadInput(f"first_event: {first_event} given; use 1 (after the first token), or 0 (right after the query)")
     for name, count in (("max_concurrent", max_concurrent), ("prefill_chunk", prefill_chunk)):
         if count is not None and count < 1:
             raise BadInput(f"{name}: {count} given; at least 1 is needed")
@@ -213,7 +213,7 @@ def check_requests(
         for lane in request.lanes:
             check_lane(lane)
             if isinstance(lane.policy, Pressed) and layers_of(model.network.config).window is not None:
-                raise BadInput(f"policy of lane {lane.key}: is a press, which {PRESS_REASON}; choose another")
+                raise BadInput(f"policy of lane {lane.key}: is a press, which {PRESS_REASON}; choose another policy")
             refuse_uncalibrated(model, lane)
             refuse_sinks(model, lane.policy, f"lane {lane.key}")
             check_projection(model, lane.policy)
@@ -221,8 +221,8 @@ def check_requests(
     tokens = max(request.prompt.tokens for request in requests) + max_new_tokens
     if depends_on_company(model.network, tokens):
         raise BadInput(
-            f"model {model.name}: its rotary angles depend on the longest text of a batch, here of {tokens} tokens; "
-            "shorten the prompts, or choose another model"
+            f"model {model.name}: its rotary angles depend on the longest text of a batch, here {tokens} "
+            "tokens; shorten the prompts, or choose another model"
         )
 
 
@@ -232,7 +232,10 @@ def refuse_without_leader(requests: Sequence[Request]) -> None:
         seeds = {lane.seed for lane in request.lanes if lane.policy.is_full}
         for lane in request.lanes:
             if lane.seed not in seeds:
-                raise BadInput(f"lane {lane.key}: follows the full cache, and {request.problem} has no such lane")
+                raise BadInput(
+                    f"lane {lane.key}: is fed the full cache's text, but {request.problem} has no full-cache "
+                    "lane; add one"
+                )
 
 
 def refuse_sinks(model: Architecture, policy: Policy, owner: str) -> None:
@@ -247,8 +250,9 @@ def refuse_sinks(model: Architecture, policy: Policy, owner: str) -> None:
     parts = (policy.scoring, policy.selection, policy.routing, *policy.needs)
     if unsupported := next((part for part in parts if isinstance(part, NormalisedRows)), None):
         raise BadInput(
-            f"policy of {owner}: {type(unsupported).__name__} takes a row of attention for shares that sum to 1, and "
-            f"attention sinks leave them below 1 in model {model.name}; choose another policy or model"
+            f"policy of {owner}: {type(unsupported).__name__} assumes that attention weights of a query sum "
+            f"to 1, but with the attention sinks of model {model.name} they sum to less; choose another "
+            "policy or model"
         )
 
 
@@ -257,10 +261,11 @@ def refuse_native(model: str, config: PreTrainedConfig, policy: Policy, owner: s
     obstacle = obstacle_to_native(config)
     owner = f"model {model}" if obstacle else owner
     if isinstance(policy, Pressed):
-        obstacle = obstacle or "a policy of ours, and this is a press"
+        obstacle = obstacle or "a policy of kv-prereg, but this is a press"
     if type(policy.state) is not Verbatim:
         obstacle = (
-            obstacle or f"slots stored as computed and read whole, and {type(policy.state).__name__} does otherwise"
+            obstacle
+            or f"slots that are stored as computed and all read, but {type(policy.state).__name__} changes that"
         )
     if obstacle:
         raise BadInput(f'generation.kernel: "native" needs {obstacle} ({owner}); write "eager", or leave kernel out')
@@ -270,8 +275,8 @@ def refuse_uncalibrated(model: Model, lane: Lane) -> None:
     for name, kind in ((signal.name, signal.kind) for signal in lane.policy.calibrated):
         if not isinstance(model.statistics.get(name), kind):
             raise BadInput(
-                f"statistics of model {model.name}: lane {lane.key} needs {name!r}, which are not there; "
-                f"run: kv-prereg calibrate {model.name} {name} --task <task>"
+                f"statistics of model {model.name}: lane {lane.key} needs {name!r}, which have not been "
+                f"measured; run: kv-prereg calibrate {model.name} {name} --task <task>"
             )
 
 
@@ -281,16 +286,16 @@ def check_lane(lane: Lane) -> None:
         kinds = (ExtraPromptSignal, AttentionSignal, CacheSignal, Calibrated, FedSignal, HiddenSignal, OutputSignal)
         if not isinstance(signal, kinds):
             raise BadInput(
-                f"policy of lane {lane.key}: {type(signal).__name__} is no signal that the engine measures; "
-                "give it all that policies.contract asks of one of its kinds"
+                f"policy of lane {lane.key}: {type(signal).__name__} is not a signal that the engine can "
+                "measure; give it all attributes that policies/contract.py requires of one kind of signal"
             )
     if isinstance(policy.cadence, Episodic) and not isinstance(policy.scoring, EpisodeScoring):
         raise BadInput(
-            f"cadence of lane {lane.key}: Episodic asks with a prompt of each episode, which "
-            f"{type(policy.scoring).__name__} does not take; choose PatchedPrompt, or Blockwise"
+            f"cadence of lane {lane.key}: Episodic scores slots with a prompt for each episode, which "
+            f"{type(policy.scoring).__name__} does not support; choose PatchedPrompt, or the cadence Blockwise"
         )
     if policy.evicts == (lane.budget is None):
-        fix = "give a number of slots" if policy.evicts else "None fits a policy that never evicts"
+        fix = "give a number of slots" if policy.evicts else "None is only for a policy that never evicts"
         raise BadInput(f"budget of lane {lane.key}: {lane.budget} given; {fix}")
     if policy.cadence.interval is not None and policy.prefill_only_signals:
         raise BadInput(
@@ -299,8 +304,8 @@ def check_lane(lane: Lane) -> None:
         )
     if policy.cadence.in_blocks and policy.prefill_only_signals:
         raise BadInput(
-            f"blocks of lane {lane.key}: {type(policy.prefill_only_signals[0]).__name__} cannot be measured from block "
-            "to block; choose a cadence without blocks or another policy"
+            f"blocks of lane {lane.key}: {type(policy.prefill_only_signals[0]).__name__} cannot be measured "
+            "block by block; choose a cadence without blocks or another policy"
         )
 
 

@@ -61,8 +61,8 @@ def refuse_beyond_context(model: Model, signal: ExtraPromptSignal, length: int) 
     limit = model.network.config.max_position_embeddings
     if length > limit:
         raise BadInput(
-            f"{type(signal).__name__} feeds tokens behind the text, up to position {length} of the {limit} of "
-            f"model {model.name}; shorten the text or choose another policy"
+            f"{type(signal).__name__} feeds extra tokens after the text, up to position {length}, but model "
+            f"{model.name} has only {limit}; shorten the text or choose another policy"
         )
 
 

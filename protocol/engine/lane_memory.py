@@ -394,7 +394,9 @@ def column_selector(order: Tensor, is_stored: Tensor) -> Callable[[Tensor], Tens
         heads, tensor_heads = order.shape[-2], tensor.shape[-2]
         if tensor_heads < heads:
             if (order != order[..., :1, :]).any():
-                raise ValueError("one state for all heads of a layer, but they hold different slots")
+                raise ValueError(
+                    "one state for all heads of a layer needs the same slots in each head, but they differ"
+                )
             return tensor.gather(-1, order[..., :1, :]).masked_fill(~is_stored[..., :1, :], 0)
         column = order.repeat_interleave(tensor_heads // heads, -2)
         inside = is_stored.repeat_interleave(tensor_heads // heads, -2)

@@ -110,7 +110,9 @@ def sum_merger(into: Tensor) -> Callable[[Tensor], Tensor]:
         heads, head_into = tensor.shape[1], into
         if heads < into.shape[1]:
             if (into != into[:, :1]).any():
-                raise ValueError("one state for all heads of a layer, but they merge different slots")
+                raise ValueError(
+                    "one state for all heads of a layer needs the same merged slots in each head, but they differ"
+                )
             head_into = into[:, :1]
         groups = groups_of(head_into.repeat_interleave(heads // head_into.shape[1], 1))
         sums = groups.sums(upcast(tensor).flatten()[groups.members])

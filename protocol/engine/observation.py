@@ -67,9 +67,9 @@ def attention(
         if argument is not None and (
             name in REFUSED_ARGUMENTS or (isinstance(argument, Tensor) and name not in KNOWN_TENSORS)
         ):
-            raise BadInput(f"the model's attention uses {name}; choose a model of plain causal attention")
+            raise BadInput(f"the model's attention uses {name}; choose a model with plain causal attention")
     if attention_mask is not None or not getattr(module, "is_causal", True):
-        raise BadInput("the model's attention uses a mask of its own; choose a model of plain causal attention")
+        raise BadInput("the model's attention builds its own mask; choose a model with plain causal attention")
     index: Any = module.layer_idx
     config: Any = getattr(module, "config", None)
     kind, number = (FULL, index) if config is None else layer_position(config, index)
@@ -78,8 +78,8 @@ def attention(
         window = None
     if kind not in (FULL, SLIDING) or window not in (None, layers_of(config).window if kind == SLIDING else None):
         raise BadInput(
-            f"layer {index} is of {kind} by the model's configuration and attends to a window of {window}; "
-            "choose another model"
+            f"layer {index} is {kind} according to the model's configuration, but attends to a window of "
+            f"{window}; choose another model"
         )
     attend = observer.slide if kind == SLIDING else observer.attend
     output = attend(number, query, key, value, scaling, rest.get("s_aux"))
@@ -112,7 +112,7 @@ def observe_layer(network: PreTrainedModel, layer: int) -> Iterator[None]:
     blocks: Any = getattr(network.base_model, "layers", ())
     layers = layers_of(network.config).evictable[: len(blocks)]
     if layer >= len(layers):
-        raise BadInput(f"a policy reads the output of layer {layer}, the model has {len(layers)} layers")
+        raise BadInput(f"a policy reads the output of layer {layer}, but the model has only {len(layers)} layers")
     handle = blocks[layers[layer]].register_forward_hook(hidden_hook(layer), with_kwargs=True)
     try:
         yield

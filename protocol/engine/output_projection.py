@@ -43,8 +43,8 @@ def projection_weight(model: Architecture, layer: int) -> Tensor:
     # A quantised projection has no weight to multiply with.
     if type(output) is not nn.Linear or output.weight.shape[1] != heads * dim:
         raise BadInput(
-            f"model {model.name}: the attention of layer {decoder_layer} has no linear o_proj of its {heads} heads, "
-            "which a policy reads; choose a model that has one, or another policy"
+            f"model {model.name}: layer {decoder_layer} has no linear o_proj for its {heads} heads, which a "
+            "policy needs; choose a model that has one, or another policy"
         )
     return output.weight.view(-1, heads, dim).permute(1, 2, 0)
 

@@ -227,7 +227,7 @@ class Recorder:
         """Store the keys and values of a chunk; return those of the layer so far, [kv_head, stop, d]."""
         stop = self.start + keys.shape[1]
         if self.start == 0 and layer < len(self.keys):  # DiffLlama: two softmaxes over one cache
-            raise BadInput("the model asks for attention more than once in a layer; choose another model")
+            raise BadInput("the model calls attention more than once in a layer; choose another model")
         if layer == len(self.keys):
             is_complete = stop == self.total
             for stored, new in ((self.keys, keys), (self.values, values)):

@@ -136,15 +136,15 @@ def granted_budget(cadence: Cadence, budget: int, step: int) -> int:
     rounds = cadence.budgets(budget)
     if not rounds or min(rounds) < 1 or sum(rounds) > budget * len(rounds):
         raise ValueError(
-            f"{type(cadence).__name__} declares {list(rounds)} slots for its rounds, where {budget} are "
-            "registered; write at least 1 for each, and a mean of at most the budget"
+            f"{type(cadence).__name__} declares {list(rounds)} slots for its rounds, but the registered "
+            f"budget is {budget}; write at least 1 for each round, with a mean of at most the budget"
         )
     round_index = 0 if cadence.interval is None else min(step // cadence.interval, len(rounds) - 1)
     grant = cadence.budget(budget, step)
     if grant != rounds[round_index]:
         raise ValueError(
-            f"{type(cadence).__name__} grants {grant} slots at step {step}, where it declares "
-            f"{rounds[round_index]} of the registered {budget}"
+            f"{type(cadence).__name__} grants {grant} slots at step {step}, but declares "
+            f"{rounds[round_index]} there (the registered budget is {budget})"
         )
     return grant
 
@@ -172,7 +172,7 @@ class PressRuns:
                 return self.results[cache_key]
         key = sampling.derive_key("view", self.request.problem, seed, bits=64)
         result = press.prefill(self.model.network, self.request.prompt.context, budget, key)
-        if reason := explain_non_finite(result, "in what its press leaves"):
+        if reason := explain_non_finite(result, "in the slots that its press leaves"):
             raise ValueError(reason)
         self.results[id(press), budget, seed if result.used_rng else None] = result
         return result

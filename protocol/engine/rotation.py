@@ -109,6 +109,6 @@ def check_rotation(model: Architecture, policy: Policy, owner: str) -> None:
     needs_halves = any(signal.kind is Statistics for signal in policy.calibrated)
     if (needs_rotation and rotation_of(model.network) is None) or (needs_halves and not rotates_halves(model.network)):
         raise BadInput(
-            f"policy of {owner}: turns queries by the rotary embedding of model {model.name}, which "
-            "is not one rule for the halves of a head in all layers; choose another model or policy"
+            f"policy of {owner}: rotates queries by the rotary embedding of model {model.name}, which does "
+            "not rotate the halves of a head alike in all layers; choose another model or policy"
         )

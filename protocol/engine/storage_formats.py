@@ -104,8 +104,8 @@ def build_storage_formats(model: Model, requests: Sequence[Request]) -> dict[Sta
             storage_formats[state] = build_storage_format(model, lane)
         if isinstance(lane.policy, Pressed) and storage_formats[state] is not VERBATIM:
             raise BadInput(
-                f"state of lane {lane.key}: a press leaves its slots as they are, and {type(state).__name__} "
-                "stores or reads them otherwise; choose a policy of ours, or the press without a state"
+                f"state of lane {lane.key}: {type(state).__name__} changes how slots are stored or read, but "
+                "a press does not allow that; choose a policy of kv-prereg, or leave the state out"
             )
     return storage_formats
 
@@ -114,9 +114,9 @@ def refuse_unmergeable(model: Architecture, state: State, owner: str) -> None:
     """Raise BadInput for a merging state if the model's keys cannot be rotated. owner: the arm or lane of the state."""
     if state.merges and rotation_of(model.network) is None:
         raise BadInput(
-            f"state of {owner}: {type(state).__name__} merges slots, whose keys are turned to one position, and "
-            f"the rotary embedding of model {model.name} is not one rule for all pairs and lengths; choose "
-            "another model or a state that does not merge"
+            f"state of {owner}: {type(state).__name__} merges slots by rotating their keys to one position, "
+            f"but the rotary embedding of model {model.name} is not the same for all pairs and lengths; "
+            "choose another model or a state that does not merge"
         )
 
 
@@ -127,7 +127,7 @@ def build_storage_format(model: Model, lane: Lane) -> StorageFormat:
         codec = state.codec(model.statistics)
     except (ValueError, KeyError) as refusal:
         message = " ".join(str(refusal).split())
-        raise BadInput(f"{name} has no codec for model {model.name}: {message}; calibrate it") from None
+        raise BadInput(f"{name} has no codec for model {model.name}: {message}; run kv-prereg calibrate") from None
     if isinstance(state, Quest):
         return StorageFormat(quest=state)
     if codec is None and not state.merges:

@@ -44,15 +44,18 @@ def open_cited(folder: Path, protocol: Mapping[str, Any]) -> dict[str, Registrat
         where = f"{FIELD}.{arm}: {study.name}"
         if draws_cited != (late_randomness.FIELD in study.protocol):
             does, fix = (
-                ("draws no", "leave out")
+                ("does not draw", "leave out")
                 if draws_cited
-                else ("draws its", f'write source = "{late_randomness.CITED}" in')
+                else ("draws", f'write source = "{late_randomness.CITED}" in')
             )
-            raise BadInput(f"{where}: {does} problems and seeds late; {fix} [{late_randomness.FIELD}]")
+            raise BadInput(f"{where}: {does} its problems and seeds after the lock; {fix} [{late_randomness.FIELD}]")
         if draws_cited and study.has(CLAIM):
-            raise BadInput(f"{where}: drew its problems already; cite such a study before it is claimed")
+            raise BadInput(
+                f"{where}: has drawn its problems already; a study that draws problems must be cited before it is "
+                "claimed"
+            )
     if draws_cited and len({study.lock.digest for study in cited.values()}) > 1:
-        raise BadInput(f"{FIELD}: the late value is that of one study; cite one")
+        raise BadInput(f"{FIELD}: the late value comes from one study; cite only one")
     return cited
 
 
@@ -65,13 +68,13 @@ def cite(cited: Mapping[str, Registration], content: Mapping[str, Any]) -> dict[
     for arm, study in cited.items():
         if content["promises"][arm]["is_press"] or "distribution" in content["policies"][arm]:
             raise BadInput(
-                f"{FIELD}.{arm}: runs code of others, of which a lock has the settings alone; decode it here"
+                f"{FIELD}.{arm}: runs code of others, of which the lock records only the settings; decode the arm here"
             )
         if unequal := _list_unequal(content, study.lock.content, arm):
             more = f" (and {len(unequal) - 3} more)" if len(unequal) > 3 else ""
             raise BadInput(
-                f"{FIELD}.{arm}: {study.name} decoded otherwise: {'; '.join(unequal[:3])}{more}; make them equal, or "
-                f"leave the arm out of [{FIELD}] to decode it here"
+                f"{FIELD}.{arm}: {study.name} decoded it differently: {'; '.join(unequal[:3])}{more}; make "
+                f"these equal, or leave the arm out of [{FIELD}] to decode it here"
             )
     return {
         arm: {
@@ -92,7 +95,7 @@ def refuse_unusable(study: Registration, audit: Callable[[Registration], Sequenc
     for entry in _entries(study.lock.content):
         cited, where = _find(study, entry), f"{study.folder}: cites {entry['name']}"
         if list_cited_locks(cited.lock.content):
-            raise Tampered(f"{where}, which cites records itself")
+            raise Tampered(f"{where}, which itself cites records")
         if not cited.has(SEAL):
             raise BadInput(f"{where}, which is not sealed; first: kv-prereg confirm {cited.folder}")
         _refuse_ended(cited, where)
@@ -100,8 +103,8 @@ def refuse_unusable(study: Registration, audit: Callable[[Registration], Sequenc
         is_told = cited.lock.digest in opened and not _draws_cited(study.protocol)
         if not (study.reproduces or is_told or _names(cited, study.lock.digest)):
             raise BadInput(
-                f"{where}, whose claim does not name this lock, so that nothing shows which came first; register "
-                "again in a new folder, which then says that its problems were opened"
+                f"{where}, whose claim does not name this lock, so nothing shows which came first; register "
+                "again in a new folder, whose lock will then say that its problems were opened before"
             )
         if failed := audit(cited):
             raise Tampered(f"{where}, whose audit fails: {', '.join(failed)}")
@@ -162,14 +165,20 @@ def check(study: Registration) -> str:
     for head in records.record_heads(study.confirm_records):
         key = (head.key.model, head.key.task, head.key.problem, locked["asked"].get(head.key.arm, ""))
         if prompts.setdefault(key, head.prompt) != head.prompt:
-            raise Tampered(f"{head.key}: its prompt is not that of the lanes beside it; problems of {FIELD} differ")
+            raise Tampered(
+                f"{head.key}: its prompt differs from that of this study's own lanes; the problems of {FIELD} are "
+                "not the same"
+            )
     for entry in _entries(locked):
         cited = _find(study, entry)
         seal, named = cited.seal.digest, study.claim.content.get(CITES, {}).get(entry["lock"])
         if seal != named or entry["seal"] not in (None, seal):
-            raise Tampered(f"{entry['name']}: has another seal than {CLAIM} and {lock.NAME} cite; it was sealed anew")
+            raise Tampered(
+                f"{entry['name']}: has a different seal from the one that {CLAIM} and {lock.NAME} cite; it was "
+                "sealed again"
+            )
         if _draws_cited(study.protocol) and study.claim.content.get(late_randomness.FIELD) != _late_value(cited):
-            raise Tampered(f"{CLAIM}: {late_randomness.FIELD}: is not the value that {entry['name']} drew")
+            raise Tampered(f"{CLAIM}: {late_randomness.FIELD}: differs from the value that {entry['name']} drew")
         arms = _arms_of(locked, entry["lock"])
         for arm in arms:
             if unequal := _list_unequal(locked, cited.lock.content, arm):
@@ -177,13 +186,13 @@ def check(study: Registration) -> str:
         if any(
             locked[CITES][arm] != {**entry, "other_code": _count_other_code(locked, cited.lock.content)} for arm in arms
         ):
-            raise Tampered(f"{CITES}: what {lock.NAME} says of {entry['name']} is not what the two locks have")
+            raise Tampered(f"{CITES}: what {lock.NAME} says about {entry['name']} does not match the two locks")
         ours = _by_lane(study, _cited_lanes(study, entry["lock"]))
         theirs = _by_lane(cited, [*ours])
         for lane, record in ours.items():
             if lane not in theirs or theirs[lane]["sha256"] != record["sha256"]:
-                raise Tampered(f"{lane}: is not the record of {entry['name']}, which is cited for it")
-        sentences.append(f"{len(ours)} records are those of {entry['name']}, sealed as {seal[:12]}")
+                raise Tampered(f"{lane}: differs from the record of {entry['name']}, which is cited for it")
+        sentences.append(f"{len(ours)} records equal those of {entry['name']}, sealed as {seal[:12]}")
     return "; ".join(sentences)
 
 
@@ -191,16 +200,21 @@ def _open_sibling(folder: Path, arm: str, name: str) -> Registration:
     where, cited = f"{FIELD}.{arm}: {name}", Registration(folder.resolve().parent / name)
     if cited.folder.is_symlink() or not cited.folder.is_dir():
         kind = "is a link" if cited.folder.is_symlink() else f"is not in {cited.folder.parent}"
-        raise BadInput(f"{where}: {kind}; name the folder of a locked study beside this one")
+        raise BadInput(f"{where}: {kind}; name the folder of a locked study next to this one")
     if cited.folder == folder.resolve():
         raise BadInput(f"{where}: is this study; name an earlier one")
     content = cited.lock.content
     if content["version"] == 1:
-        raise BadInput(f"{where}: has a lock of version 1, which does not say all that a lane depends on; cite another")
+        raise BadInput(
+            f"{where}: has a lock of version 1, which does not record everything that a lane depends on; cite "
+            "another study"
+        )
     if list_cited_locks(content):
         raise BadInput(f"{where}: cites records itself; cite the study that decoded them")
     if read_looks(content):
-        raise BadInput(f"{where}: may stop at one of its looks before every problem is decoded; cite a study without")
+        raise BadInput(
+            f"{where}: may stop at an interim look before every problem is decoded; cite a study without looks"
+        )
     _refuse_ended(cited, where)
     return cited
 
@@ -209,7 +223,7 @@ def _refuse_ended(cited: Registration, where: str) -> None:
     """Raise Unusable for a study that was withdrawn, or amended by another one."""
     if ended := {"withdraw", "amended"} & {entry.event for entry in cited.entries}:
         word = "withdrawn" if "withdraw" in ended else "amended"
-        raise Unusable(f"{where}: was {word}; cite a study that stands")
+        raise Unusable(f"{where}: was {word}; cite a study that is still valid")
 
 
 def _list_unequal(content: Mapping[str, Any], cited: Mapping[str, Any], arm: str) -> list[str]:
@@ -301,11 +315,13 @@ def _find(study: Registration, entry: Mapping[str, Any]) -> Registration:
     candidates = [Registration(folder / entry["name"]) for folder in (shelf, *sorted(shelf.parent.glob("*/")))]
     present = [candidate for candidate in candidates if candidate.has(lock.NAME)]
     if not present:
-        raise Unusable(f"{entry['name']}, of which records are cited, is not beside {study.folder.name}; bring it back")
+        raise Unusable(
+            f"{entry['name']}, whose records are cited, is not in a folder next to {study.folder.name}; restore it"
+        )
     for candidate in present:
         if candidate.has_lock(entry["lock"]):
             return candidate
-    raise Tampered(f"{entry['name']}: has another lock than the one that is cited, {entry['lock'][:12]}")
+    raise Tampered(f"{entry['name']}: has a different lock from the one that is cited, {entry['lock'][:12]}")
 
 
 def _draws_cited(protocol: Mapping[str, Any]) -> bool:

@@ -38,7 +38,7 @@ def take(
     """
     current, folder = study.reopen(), study.folder
     if current.has(registration.SEAL):
-        raise AlreadyClaimed(f"{folder} was confirmed, which happens once; replicate it instead")
+        raise AlreadyClaimed(f"{folder} was confirmed already, which can happen only once; replicate it instead")
     ledger.refuse_closed(folder)
     if [entry.body for entry in current.entries[:1]] != [{"lock": current.lock.digest}]:
         raise Tampered(f"{ledger.NAME}: does not begin with the registration of this lock")
@@ -46,7 +46,7 @@ def take(
     count = len(current.own_records)
     if not current.has(NAME):
         if count or current.count_events("claim"):
-            raise Tampered(f"{NAME}: missing, and the claim was taken before")
+            raise Tampered(f"{NAME}: missing, although the claim was taken before; restore it")
         cited = citations.claim_fields(current)
         late_value = late_randomness.draw_value(current.lock, value, block)
         content = {
@@ -62,9 +62,9 @@ def take(
         documents.write(folder / NAME, content, document_fields.CLAIM)
     key = late_randomness.claim_key(current.lock, current.claim)
     if value is not None and (redrawn := late_randomness.draw_value(current.lock, value)) and redrawn["key"] != key:
-        raise BadInput(f"--value {value}: {NAME} has another value already; leave it out to resume")
+        raise BadInput(f"--value {value}: {NAME} already has a different value; leave --value out to resume")
     if current.claim.content.get("selection") != selected.get("selection"):
-        raise Tampered(f"{NAME}: names another selection than {selection.NAME}")
+        raise Tampered(f"{NAME}: names a selection other than {selection.NAME}")
     ledger.ensure(folder, "claim", {"claim": current.claim.digest})
     attempt = ledger.count_events(folder, "attempt") + 1
     ledger.append(folder, "attempt", {"number": attempt, "records": count})

@@ -29,7 +29,7 @@ class HeldOutGuard:
         """
         self.key()
         if task not in self.lock.content["items"]:
-            raise BadInput(f"task {task!r} is not locked; use one of {sorted(self.lock.content['items'])}")
+            raise BadInput(f"task {task!r} is not in the lock; use one of {sorted(self.lock.content['items'])}")
         if not purpose:
             raise BadInput("purpose: say what the held-out problems are read for")
         ledger.append(self.folder, "held-out", {"task": task, "purpose": purpose})
@@ -43,7 +43,7 @@ class HeldOutGuard:
         current = Registration.with_lock(self.folder, self.lock)
         _ = current.claim  # BadInput without one
         if current.has(registration.SEAL):
-            raise AlreadyClaimed(f"{self.folder} is sealed; its held-out problems are not read again")
+            raise AlreadyClaimed(f"{self.folder} is sealed; its held-out problems cannot be read again")
         return current.late_key()
 
     def admit(self, task: str, problem: str) -> str | None:
@@ -56,9 +56,9 @@ class HeldOutGuard:
         _refuse_unlocked(self.lock, self.folder, task, problem)
         current = Registration.with_lock(self.folder, self.lock)
         if problem not in current.due_items[task]["confirm"]:
-            raise BadInput(f"problem {problem!r} of {task}: belongs to a look that is not reached")
+            raise BadInput(f"problem {problem!r} of {task}: belongs to a look that has not been reached")
         if task not in (entry.body["task"] for entry in current.entries if entry.event == "held-out"):
-            raise BadInput(f"task {task!r}: its held-out ids were not opened; ask for them with a purpose first")
+            raise BadInput(f"task {task!r}: its held-out ids have not been opened; open them with a purpose first")
         return key
 
 
@@ -81,9 +81,9 @@ class JudgedHeldOut:
         current = Registration.with_lock(self.folder, self.lock)
         has_verdict = current.has(registration.SEAL) and current.has(registration.VERDICT)
         if not has_verdict or [entry.event for entry in current.entries[-1:]] != ["verdict"]:
-            raise BadInput(f"{self.folder}: has no verdict yet; its held-out problems are read by confirm alone")
+            raise BadInput(f"{self.folder}: has no verdict yet; until then only confirm may read its held-out problems")
         if current.cited_digests(registration.VERDICT) != [current.digest(registration.VERDICT)]:
-            raise Tampered(f"{ledger.NAME}: its verdict line cites another {registration.VERDICT}")
+            raise Tampered(f"{ledger.NAME}: its verdict line cites a different {registration.VERDICT}")
         return current.late_key()
 
     def admit(self, task: str, problem: str) -> str | None:
@@ -98,4 +98,4 @@ class JudgedHeldOut:
 
 def _refuse_unlocked(lock: Lock, folder: Path, task: str, problem: str) -> None:
     if problem not in lock.content["items"].get(task, {}).get("confirm", ()):
-        raise BadInput(f"problem {problem!r} of {task}: is held out, and not by the lock of {folder}")
+        raise BadInput(f"problem {problem!r} of {task}: is held out, but not by the lock of {folder}")

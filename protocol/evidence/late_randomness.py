@@ -82,12 +82,12 @@ def draw_value(locked: Lock, file: Path | None, block: Callable[[], Block] | Non
     registered = _registered_section(locked)
     if file is not None and (registered is None or registered["source"] in WITHOUT_FILE):
         reason = "no [randomness]" if registered is None else f'source = "{registered["source"]}"'
-        raise BadInput(f"--value {file}: the protocol has {reason}, so no value is given; leave it out")
+        raise BadInput(f"--value {file}: the protocol has {reason}, so no late value is needed; leave --value out")
     if registered is None or registered["source"] == CITED:
         return None
     if registered["source"] == "anchor":
         if block is None:
-            raise BadInput("randomness: needs the block of the lock's proof; run: kv-prereg anchor")
+            raise BadInput("randomness: needs the Bitcoin block of the lock's proof; run: kv-prereg anchor")
         chain_block = block()
         entry: dict[str, Any] = {"value": chain_block.hash, "height": chain_block.height}
     elif registered["source"] == "local":
@@ -109,7 +109,7 @@ def claim_key(locked: Lock, claim: Document) -> str | None:
     if registered is None and entry is None:
         return None
     if registered is None or not isinstance(entry, dict) or entry.get("source") != registered["source"]:
-        raise Tampered(f"claim.json: {FIELD}: is not of the source that the protocol registers")
+        raise Tampered(f"claim.json: {FIELD}: has a source other than the one that the protocol registers")
     drawn_for = min(list_cited_locks(locked.content)) if registered["source"] == CITED else locked.digest
     if not _is_value(entry.get("value")) or entry.get("key") != derive_key(drawn_for, entry["value"]):
         raise Tampered(f"claim.json: {FIELD}.key: does not follow from the lock and the value")
@@ -136,34 +136,40 @@ def verify(locked: Lock, claim: Document, block: Callable[[], Block] | None = No
     Raises Tampered when it is wrong, CannotTell where only external records can show it; also what `block` raises.
     """
     if claim_key(locked, claim) is None:
-        return "author-chosen seeds: the protocol registers no late value"
+        return "the author chose the seeds: the protocol registers no late value"
     registered, entry = _registered_section(locked) or {}, claim.content[FIELD]
     if registered["source"] == "nonce":
         line = _line(locked, registered, entry["value"]).encode()
         if not ssh.is_signed_by(registered["auditor"], NAMESPACE, line, str(entry.get("signature"))):
-            raise Tampered(f"claim.json: {FIELD}.signature: is not the registered auditor's over this lock")
-        return "drawn with a nonce that the registered auditor signed for this lock"
+            raise Tampered(f"claim.json: {FIELD}.signature: is not the registered auditor's signature for this lock")
+        return "seeds and problems drawn with a nonce that the registered auditor signed for this lock"
     if registered["source"] == CITED:
-        return "drawn by the claim of the study that it cites, which came after this lock"
+        return "seeds and problems drawn by the claim of the cited study, which came after this lock"
     if registered["source"] == "local":
-        return "drawn on the author's machine when the claim was taken; no outside record shows that it was drawn once"
+        return (
+            "seeds and problems drawn on the author's machine when the claim was taken; no outside record shows "
+            "that they were drawn only once"
+        )
     if registered["source"] == "beacon":
         if file is None:
             raise CannotTell(
-                f"compare round {registered['round']} of {registered['name']} with {entry['value']}; "
-                "--value FILE says that you did"
+                f"compare round {registered['round']} of {registered['name']} with {entry['value']}, and pass "
+                "the round that you looked up: --value FILE"
             )
         if _read_value(locked, registered, file) != entry["value"]:
-            raise Tampered(f"claim.json: {FIELD}.value: is not that of round {registered['round']} in {file}")
-        return f"drawn with round {registered['round']} of {registered['name']}, which the auditor looked up"
+            raise Tampered(f"claim.json: {FIELD}.value: differs from round {registered['round']} in {file}")
+        return (
+            f"seeds and problems drawn with round {registered['round']} of {registered['name']}, which the "
+            "auditor looked up"
+        )
     if block is None:
         raise CannotTell(f"compare the hash of block {entry.get('height')} with {entry['value']}")
     chain_block = block()
     if (chain_block.height, chain_block.hash) != (entry.get("height"), entry["value"]):
         raise Tampered(
-            f"claim.json: {FIELD}.value: is not the hash of block {chain_block.height}, which the proof names"
+            f"claim.json: {FIELD}.value: differs from the hash of block {chain_block.height}, which the proof names"
         )
-    return f"drawn with the hash of block {chain_block.height}, which the lock's proof leads to"
+    return f"seeds and problems drawn with the hash of block {chain_block.height}, to which the lock's proof leads"
 
 
 def _registered_section(locked: Lock) -> Mapping[str, Any] | None:
@@ -183,20 +189,20 @@ def _read_value(locked: Lock, registered: Mapping[str, Any], file: Path | None) 
     if file is None:
         how = f"sign it (ssh-keygen -Y sign -n {NAMESPACE} -f KEY FILE)"
         who = (
-            f"let the auditor write '{line}' to FILE and {how}"
+            f"ask the auditor to write '{line}' to FILE and {how}"
             if registered["source"] == "nonce"
-            else f"write '{line}' to FILE, with that round of {registered['name']}"
+            else f"write '{line}' to FILE, with the value of that round of {registered['name']}"
         )
-        raise BadInput(f"randomness: needs a value of after the lock; {who}, then pass --value FILE")
+        raise BadInput(f"randomness: needs a value that was made after the lock; {who}, then pass --value FILE")
     try:
         text = file.read_bytes().decode("ascii")
     except (OSError, UnicodeDecodeError) as error:
         raise BadInput(f"--value {file}: could not be read: {error}") from None
     prefix, _, value = text.removesuffix("\n").partition(" ")
     if not _is_value(value) or text != f"{prefix} {value}\n":
-        raise BadInput(f"--value {file}: write one line, '{line}', HEX being at least 64 lower-case hex digits")
+        raise BadInput(f"--value {file}: write one line, '{line}', where HEX is at least 64 lower-case hex digits")
     if text != _line(locked, registered, value):
-        raise BadInput(f"--value {file}: is for {prefix}; this study needs '{line}'")
+        raise BadInput(f"--value {file}: was made for {prefix}; this study needs '{line}'")
     return value
 
 
@@ -210,11 +216,13 @@ def _read_signature(locked: Lock, registered: Mapping[str, Any], value: str, pat
         line = _line(locked, registered, value).encode()
         is_signed = ssh.is_signed_by(registered["auditor"], NAMESPACE, line, signature)
     except (OSError, UnicodeDecodeError) as error:
-        raise BadInput(f"{path}: could not be read: {error}; the auditor signs FILE, which makes it") from None
+        raise BadInput(
+            f"{path}: could not be read: {error}; signing FILE creates it, which the auditor must do"
+        ) from None
     except CannotTell as undetermined:
         raise BadInput(f"{path}: {undetermined}") from None
     if not is_signed:
-        raise BadInput(f"{path}: is not the registered auditor's signature of that line, for {NAMESPACE}")
+        raise BadInput(f"{path}: is not the registered auditor's signature of that line for the namespace {NAMESPACE}")
     return signature
 
 

@@ -25,7 +25,7 @@ NAME = "ledger.jsonl"
 CLOSING = ("verdict", "withdraw", "amended")
 
 _NUMBER = Field(Integer(1), "The attempt, from 1.")
-_RECORDS = Field(Integer(), "Records that it found.")
+_RECORDS = Field(Integer(), "The number of records that it found.")
 _REASON = Field(Text(), "Why.")
 _CORE_EVENTS: Mapping[str, Field] = MappingProxyType(
     {
@@ -37,9 +37,9 @@ _CORE_EVENTS: Mapping[str, Field] = MappingProxyType(
         "probed": Field(
             Table(
                 {
-                    "records": Field(Integer(), "The probe's records."),
+                    "records": Field(Integer(), "The number of the probe's records."),
                     "outcome": Field(DIGEST, "Their outcome."),
-                    "trajectories": Field(DIGEST, "Of the side files that they cite."),
+                    "trajectories": Field(DIGEST, "Digest of the side files that they cite."),
                 }
             ),
             "The attempt came to its end.",
@@ -48,29 +48,32 @@ _CORE_EVENTS: Mapping[str, Field] = MappingProxyType(
         "claim": Field(Table({"claim": Field(DIGEST, "It.")}), "The claim was written."),
         "attempt": Field(Table({"number": _NUMBER, "records": _RECORDS}), "An attempt to confirm began."),
         "held-out": Field(
-            Table({"task": Field(Text(), "Of which task."), "purpose": Field(Text(), "What for.")}),
+            Table({"task": Field(Text(), "The task."), "purpose": Field(Text(), "What for.")}),
             "Held-out problems were opened.",
         ),
         "look": Field(
             Table(
                 {
-                    "number": Field(Integer(1), "Which of the registered looks."),
-                    "problems": Field(Integer(1), "The held-out problems of each task that it saw."),
-                    "outcome": Field(DIGEST, "Of their records."),
-                    "word": Field(Choice(GO_ON, STOP), "What the judge said."),
+                    "number": Field(Integer(1), "The number of the registered look."),
+                    "problems": Field(Integer(1), "The number of held-out problems of each task that the look saw."),
+                    "outcome": Field(DIGEST, "Digest of their records."),
+                    "word": Field(Choice(GO_ON, STOP), "What the judging process said."),
                 }
             ),
-            "A study with `decision.looks` was looked at.",
+            "An interim look was made (`decision.looks`).",
         ),
-        "outputs": Field(Table({"outputs": Field(DIGEST, "Their list.")}), "The files of another harness were read."),
+        "outputs": Field(
+            Table({"outputs": Field(DIGEST, "Their list.")}), "The output files of another harness were read."
+        ),
         "seal": Field(Table({"seal": Field(DIGEST, "It.")}), "The seal was written."),
-        "verdict": Field(Table({"sha256": Field(DIGEST, "Of its file.")}), "The verdict was written."),
+        "verdict": Field(Table({"sha256": Field(DIGEST, "Digest of its file.")}), "The verdict was written."),
         "withdraw": Field(
-            Table({"reason": _REASON, "seen": Field(MapOf(ANYTHING), "What had been seen.")}),
+            Table({"reason": _REASON, "seen": Field(MapOf(ANYTHING), "What had been seen of the study before.")}),
             "The study was withdrawn.",
         ),
         "amended": Field(
-            Table({"lock": Field(DIGEST, "Of the amendment."), "reason": _REASON}), "Another study amends this one."
+            Table({"lock": Field(DIGEST, "Digest of the amendment's lock."), "reason": _REASON}),
+            "Another study amends this one.",
         ),
     }
 )
@@ -80,12 +83,12 @@ EVENTS = Registry[Field](
 )
 FIELDS = Table(
     {
-        "index": Field(Integer(), "Its place, from 0."),
-        "event": Field(Choice(*EVENTS), "What was done."),
-        "body": Field(MapOf(ANYTHING), "What the event says."),
-        "time": Field(TIME, "UTC by the clock of the machine; it proves nothing."),
-        "previous": Field(DIGEST, "The sha256 of the line before; 64 zeros for the first."),
-        "sha256": Field(DIGEST, "Of the canonical other five."),
+        "index": Field(Integer(), "The number of the line, from 0."),
+        "event": Field(Choice(*EVENTS), "The event."),
+        "body": Field(MapOf(ANYTHING), "The fields of the event."),
+        "time": Field(TIME, "UTC time by the machine's clock; it proves nothing."),
+        "previous": Field(DIGEST, "The sha256 of the previous line; 64 zeros in the first."),
+        "sha256": Field(DIGEST, "SHA-256 of the canonical form of the other five fields."),
     }
 )
 
@@ -179,7 +182,8 @@ def _refuse_closed(folder: Path, entries: list[Entry]) -> None:
             )
         case Entry(body=body):
             raise AlreadyClaimed(
-                f"{folder}: was amended ({body.get('reason')}); go on with the lock {body.get('lock')}"
+                f"{folder}: was amended ({body.get('reason')}); continue with the study that has the lock "
+                f"{body.get('lock')}"
             )
 
 
@@ -224,11 +228,11 @@ def _parse_chain(lines: list[bytes]) -> list[Entry]:
         entry = Entry(**parsed)
         del parsed["sha256"]
         if canonical.digest(parsed) != entry.sha256:
-            raise Tampered(f"{source}: its digest is not that of its fields; the line was edited")
+            raise Tampered(f"{source}: its digest does not match its fields; the line was edited")
         if {"count": entry.index, "head": entry.previous} != head_of(entries):
-            raise Tampered(f"{source}: does not follow the line before; lines were removed, added or swapped")
+            raise Tampered(f"{source}: does not continue the line before; lines were removed, added or swapped")
         if closing := closing_entry(entries):
-            raise Tampered(f"{source}: follows the line {closing.event!r}, after which nothing is added")
+            raise Tampered(f"{source}: follows the line {closing.event!r}, which must be the last")
         if wrong := _find_fault(entry.event, entry.body):
             raise Tampered(f"{source}: {wrong}")
         entries.append(entry)

@@ -42,13 +42,15 @@ def check(study: Registration) -> None:
         body = entry.body
         if number >= len(registered) or (body["number"], body["problems"]) != (number, registered[number - 1]):
             raise Tampered(
-                f"{ledger.NAME}: look {body['number']} at {body['problems']} problems is not the registered one "
-                f"there; DEVIATED from decision.looks"
+                f"{ledger.NAME}: look {body['number']} at {body['problems']} problems is not the look that is "
+                "registered there; DEVIATED from decision.looks"
             )
         if body["word"] == STOP and number < len(entries):
-            raise Tampered(f"{ledger.NAME}: look {number + 1} follows one that said stop; DEVIATED from decision.looks")
+            raise Tampered(
+                f"{ledger.NAME}: look {number + 1} was made after a look that said stop; DEVIATED from decision.looks"
+            )
         if body["outcome"] != _outcome(study, number, study.confirm_records):
-            raise Tampered(f"{ledger.NAME}: look {number} saw other records than those of its problems")
+            raise Tampered(f"{ledger.NAME}: look {number} saw records other than those of its problems")
 
 
 def _outcome(study: Registration, number: int, recorded: Sequence[Record]) -> str:

@@ -48,7 +48,7 @@ def make_line_table(description: str) -> Table:
         {
             "body": Field(fields.ANYTHING, description),
             "sha256": Field(DIGEST, "Digest of the canonical body."),
-            "chain": Field(DIGEST, "Digest of the chain of the line before followed by this sha256."),
+            "chain": Field(DIGEST, "Digest of the previous line's chain followed by this sha256."),
         }
     )
 
@@ -70,12 +70,12 @@ def read_bodies(path: Path, noun: str, find_fault: FindFault) -> Bodies:
         if not isinstance(parsed, dict) or parsed.keys() != {"body", "sha256", "chain"}:
             raise Tampered(f"{source}: not a line of a {noun}")
         if canonical.digest(parsed["body"]) != parsed["sha256"]:
-            raise Tampered(f"{source}: its digest is not that of its body; the line was edited")
+            raise Tampered(f"{source}: its digest does not match its body; the line was edited")
         if wrong := find_fault(parsed["body"], index):
             raise Tampered(f"{source}: {wrong}")
         chain = journal.next_chain(chain, parsed["sha256"])
         if chain != parsed["chain"]:
-            raise Tampered(f"{source}: does not follow the line before; lines were removed, added or swapped")
+            raise Tampered(f"{source}: does not continue the line before; lines were removed, added or swapped")
         bodies.append(parsed["body"])
     return Bodies(bodies, chain, lines.torn)
 
@@ -140,17 +140,17 @@ def verify_attempts(
             continue
         is_end, file, records = entry.event == instrument.end_event, find_file(entry.body), entry.body["records"]
         if is_claimed:
-            raise Tampered(f"{ledger.NAME}: an attempt to {instrument.verb} stands after the claim")
+            raise Tampered(f"{ledger.NAME}: has an attempt to {instrument.verb} after the claim")
         attempts += not is_end
         if not is_end and entry.body["number"] != attempts:
-            raise Tampered(f"{ledger.NAME}: attempt {attempts} to {instrument.verb} is not numbered so")
+            raise Tampered(f"{ledger.NAME}: attempt {attempts} to {instrument.verb} has the wrong number")
         if is_end and open_file != file.name:
             raise Tampered(f"{ledger.NAME}: an attempt to {instrument.verb} does not end where it began")
         earlier = sum(body["attempt"] < attempts + is_end for body in file.bodies)
         if earlier != records or (is_end and entry.body["head"] != chain_after([*file.header, *file.bodies[:records]])):
             raise Tampered(
-                f"attempt {attempts} to {instrument.verb} {'ended with' if is_end else 'found'} {records} lines in "
-                f"{file.name}; of today's, {earlier} or others go back to it"
+                f"attempt {attempts} to {instrument.verb} {'ended with' if is_end else 'found'} {records} "
+                f"lines in {file.name}, but of today's lines {earlier} (or others) belong to it"
             )
         open_file = "" if is_end else file.name
     return attempts

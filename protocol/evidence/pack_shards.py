@@ -21,11 +21,11 @@ def pack(path: Path) -> Path:
     does not verify.
     """
     if path.parent.name not in records.FOLDERS.values() or path not in shards.list_shards(path.parent):
-        raise BadInput(f"{path} is no shard; name records/shard-0.jsonl or probe/shard-0.jsonl of a registration")
+        raise BadInput(f"{path} is not a shard; name records/shard-0.jsonl or probe/shard-0.jsonl of a registration")
     if shards.is_packed(path):
         raise BadInput(f"{path} is packed already")
     if ledger.closing_entry(ledger.read(path.parent.parent)) is None:
-        raise BadInput(f"{path}: its study has not ended and may go on; pack the shards of finished studies")
+        raise BadInput(f"{path}: its study has not ended; only shards of finished studies can be packed")
     content = records.read_shard(path)
     if content.torn:
         raise BadInput(f"{path}: ends in a torn line")
@@ -33,7 +33,7 @@ def pack(path: Path) -> Path:
     temporary = path.with_name(f".{packed.name}")
     files.create(temporary, gzip.compress(shards.read(path), compresslevel=9, mtime=0))
     if records.read_shard(temporary).sha256 != content.sha256:
-        raise BadInput(f"{temporary}: has other lines than {path.name}, which is unchanged")
+        raise BadInput(f"{temporary}: has lines that differ from {path.name}, which was left unchanged")
     path.unlink()  # before the packed form has its name: a shard in both forms is refused
     temporary.rename(packed)
     files.sync_folder(path.parent)

@@ -39,8 +39,8 @@ def verify(study: Registration) -> None:
             summary = _summarise(study, earlier)
             if others := [name for name in summary if entry.body.get(name) != summary[name]]:
                 raise Tampered(
-                    f"probe attempt {attempts} ended with {entry.body.get('records')} records; of today's, "
-                    f"{len(earlier)} go back to it; {' and '.join(others)} differ"
+                    f"probe attempt {attempts} ended with {entry.body.get('records')} records, but of today's "
+                    f"records {len(earlier)} belong to it; {' and '.join(others)} differ"
                 )
 
 

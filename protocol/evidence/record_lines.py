@@ -294,7 +294,7 @@ def _parse_chained(line: bytes, chain: str, source: str) -> Record:
     """Parse a line after `chain`. Raises Tampered with the fault of an invalid line."""
     record = _parse_line(line, source)
     if journal.next_chain(chain, record["sha256"]) != record["chain"]:
-        raise Tampered(f"{source}: does not follow the line before; lines were removed, added or swapped")
+        raise Tampered(f"{source}: does not continue the line before; lines were removed, added or swapped")
     return record
 
 
@@ -305,7 +305,7 @@ def _parse_line(line: bytes, source: str) -> Record:
     record: Record = parsed  # type: ignore[assignment]  # its keys were just compared
     content = canonical.encode({"body": record["body"], "costs": record["costs"]})
     if hashlib.sha256(content).hexdigest() != record["sha256"]:
-        raise Tampered(f"{source}: its digest is not that of body and costs; the line was edited")
+        raise Tampered(f"{source}: its digest does not match body and costs; the line was edited")
     return record
 
 
@@ -363,7 +363,7 @@ def outcome_digest(records: Sequence[Record]) -> str:
 
 
 def _refuse_number(text: str) -> Any:
-    raise ValueError(f"{text} is no whole number")
+    raise ValueError(f"{text} is not a whole number")
 
 
 _DECODE = json.JSONDecoder(parse_float=_refuse_number, parse_constant=_refuse_number).decode

@@ -95,9 +95,9 @@ def read_side_file(folder: Path, name: str) -> Any:
     try:
         data = gzip_file.read(path)
     except FileNotFoundError:
-        raise Tampered(f"{path.name}: missing, and a record cites it") from None
+        raise Tampered(f"{path.name}: missing, although a record cites it") from None
     if hashlib.sha256(data).hexdigest() != name:
-        raise Tampered(f"{path.name}: its content has another digest than its name")
+        raise Tampered(f"{path.name}: the digest of its content differs from its name")
     return canonical.loads(data, path.name)
 
 
@@ -140,14 +140,14 @@ def _read_by_citation(folder: Path, name: str) -> dict[str, Any]:
         {make_citation(name, index): item for index, item in enumerate(content)} if is_list else {name: content}
     )
     if not all(isinstance(item, dict) for item in by_citation.values()):
-        raise Tampered(f"{side_file_path(folder, name).name}: holds what is no trajectory")
+        raise Tampered(f"{side_file_path(folder, name).name}: contains something that is not a trajectory")
     return by_citation  # in version 1 a trajectory may have its own file
 
 
 def _get_trajectory(by_citation: Mapping[str, Any], citation: str) -> Any:
     if citation not in by_citation:
         name, _, index = citation.partition("#")
-        raise Tampered(f"{name}.json.gz: has no trajectory {index!r}, and a record cites it")
+        raise Tampered(f"{name}.json.gz: has no trajectory {index!r}, although a record cites it")
     return by_citation[citation]
 
 

@@ -142,7 +142,7 @@ class Registration:
             raise BadInput(f"{self.folder} has no claim; run: kv-prereg confirm {self.folder}")
         claim = documents.read(self.folder / CLAIM, document_fields.CLAIM)
         if claim.content.get("lock") != self.lock.digest:
-            raise Tampered(f"{CLAIM}: names another lock than {self.lock.digest}")
+            raise Tampered(f"{CLAIM}: names a lock other than {self.lock.digest}")
         return claim
 
     @cached_property

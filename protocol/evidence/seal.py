@@ -28,7 +28,7 @@ def write(study: Registration) -> str:
         raise AlreadyClaimed(f"{current.folder} is sealed already")
     ledger.refuse_closed(current.folder)
     if missing := missing_lanes(current.lock, current.due_items, current.confirm_records):
-        raise BadInput(f"{len(missing)} registered records are missing, first {missing[0]}; confirm again")
+        raise BadInput(f"{len(missing)} registered records are missing, the first is {missing[0]}; run confirm again")
     content = make_content(current.reopen(), ledger.read_head(current.folder))
     folder = current.phase_folder("confirm")
     for path in records.list_side_files(folder) - records.cited_files(folder, current.confirm_records):
@@ -46,7 +46,7 @@ def missing_lanes(locked: Lock, items: Mapping[str, Mapping[str, Any]], recorded
     """
     grid = locked.content["grid"]
     if (lanes := sum(len(items[task]["confirm"]) for _, task, *_ in grid)) > MAX_LANES:
-        raise Tampered(f"{lock.NAME}: grid: {lanes:,} lanes, over {MAX_LANES:,}; no study of ours has so many")
+        raise Tampered(f"{lock.NAME}: grid: {lanes:,} lanes, over the limit of {MAX_LANES:,}; no study has so many")
     positions = {
         task: {item: position for position, item in enumerate(sorted({*split["confirm"]}))}
         for task, split in items.items()
@@ -58,9 +58,9 @@ def missing_lanes(locked: Lock, items: Mapping[str, Mapping[str, Any]], recorded
         lane = head.key
         bitmap, position = bitmaps.get(lane[:-1]), positions.get(lane.task, {}).get(lane.problem)
         if bitmap is None or position is None:
-            raise Tampered(f"{lane}: has a record and is not registered")
+            raise Tampered(f"{lane}: has a record, but is not registered")
         if (head.registration, head.phase) != (record_lock(locked.content, locked.digest, lane.arm), "confirm"):
-            raise Tampered(f"{lane}: its record is of another registration or phase")
+            raise Tampered(f"{lane}: its record belongs to another registration or phase")
         bitmap[position] = True
     return sorted(
         Key(*cell, item)
@@ -95,5 +95,5 @@ def make_content(study: Registration, head: ledger.Head) -> dict[str, Any]:
 
 def _describe_shard(name: str, content: records.ShardContent) -> dict[str, Any]:
     if content.torn:
-        raise Tampered(f"{name}: ends in a torn line; confirm again")
+        raise Tampered(f"{name}: ends in a torn line; run confirm again")
     return {"sha256": content.sha256, "bytes": content.size, "records": len(content.records)}

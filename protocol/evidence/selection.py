@@ -28,7 +28,7 @@ def is_written(study: Registration) -> bool:
         verify(current)
         return True
     if current.has(ledger.NAME) and current.count_events("selection"):
-        raise Tampered(f"{NAME}: missing, and the ledger has its line; restore the file")
+        raise Tampered(f"{NAME}: missing, although the ledger has a line for it; restore the file")
     return False
 
 
@@ -41,7 +41,7 @@ def write(study: Registration, selected: Mapping[str, Any]) -> None:
     current = study.reopen()
     if current.has(NAME):
         if verify(current).content["selected"] != selected:
-            raise Tampered(f"{NAME}: holds another selection from the same records")
+            raise Tampered(f"{NAME}: contains a different selection from the same records")
     else:
         ledger.refuse_closed(current.folder)
         content = {
@@ -77,9 +77,9 @@ def read(study: Registration) -> Document:
     verified = verify(study)
     bodies = [entry.body for entry in study.entries if entry.event == "selection"]
     if not bodies:
-        raise BadInput(f"{study.folder}: selecting was cut off; run again: kv-prereg probe {study.folder}")
+        raise BadInput(f"{study.folder}: selecting was interrupted; run again: kv-prereg probe {study.folder}")
     if bodies != [{"selection": verified.digest}]:
-        raise Tampered(f"{ledger.NAME}: its selection line cites another {NAME}")
+        raise Tampered(f"{ledger.NAME}: its selection line cites a different {NAME}")
     return verified
 
 
@@ -91,12 +91,12 @@ def verify(study: Registration) -> Document:
     selection = study.selection
     if parent_digest := inherited_digest(study):
         if selection.digest != parent_digest:
-            raise Tampered(f"{NAME}: is not the parent's, {parent_digest}")
+            raise Tampered(f"{NAME}: differs from the parent's, {parent_digest}")
         return selection
     if selection.content.get("lock") != study.lock.digest:
-        raise Tampered(f"{NAME}: names another lock than {study.lock.digest}")
+        raise Tampered(f"{NAME}: names a lock other than {study.lock.digest}")
     if selection.content.get("probe") != records.outcome_digest(study.probe_records):
-        raise Tampered(f"{NAME}: rests on other probe records than those that are here")
+        raise Tampered(f"{NAME}: was computed from probe records other than those in this folder")
     return selection
 
 

@@ -26,7 +26,7 @@ class ShardWriter:
     def __enter__(self) -> Self:
         path = self._folder / self._name
         if files.exists(packed := path.with_name(path.name + shards.PACKED)):
-            raise AlreadyClaimed(f"{packed} is packed: its study is finished and records nothing more")
+            raise AlreadyClaimed(f"{packed} is packed: its study is finished and can record nothing more")
         with ExitStack() as stack:
             self._journal = stack.enter_context(journal.open_journal(path, wait=False, keep_lines=False))
             shard_contents = records.read_shards(self._folder)
@@ -56,10 +56,10 @@ class ShardWriter:
                 raise BadInput(f"record: {wrong}")
             lane = records.body_key(body)
             if lane in self or lane in added:
-                raise BadInput(f"{lane}: has its record, and a finished record is never rewritten")
+                raise BadInput(f"{lane}: has a record already, and a finished record is never rewritten")
             if (citation := body["trajectory"]) and (name := records.side_file_name(citation)) not in checked_files:
                 if not records.side_file_path(self._folder, name).exists():
-                    raise BadInput(f"{lane}: keep the trajectory {citation} before the record that cites it")
+                    raise BadInput(f"{lane}: store the trajectory {citation} before the record that cites it")
                 checked_files.add(name)
             added[lane], chain = record_lines.format_line(canonical.dumps(body), canonical.dumps(costs), chain)
         self._journal.append([*added.values()])

@@ -30,11 +30,11 @@ def write(study: Registration, judged: Mapping[str, Any]) -> None:
     """
     digest = canonical.digest(judged)  # raises before anything is written
     if judged.get("verdict") not in VERDICT_WORDS:
-        raise BadInput(f"verdict: is {judged.get('verdict')!r}; a rule says one of {', '.join(VERDICT_WORDS)}")
+        raise BadInput(f"verdict: is {judged.get('verdict')!r}; a rule must give one of {', '.join(VERDICT_WORDS)}")
     current, folder = study.reopen(), study.folder
     if current.has(NAME):
         if canonical.digest(current.verdict.content["judged"]) != digest:
-            raise Tampered(f"{folder / NAME}: holds another judgement of the same records")
+            raise Tampered(f"{folder / NAME}: contains a different judgement of the same records")
     else:
         seal = current.seal.digest
         ledger.refuse_closed(folder)
@@ -49,5 +49,5 @@ def read_word(verdict: Document) -> str:
     """Return the verdict in a document. Raises Tampered for one outside the vocabulary."""
     value = verdict.content["judged"]["verdict"]
     if value not in VERDICT_WORDS:
-        raise Tampered(f"{NAME}: says {value!r}, which no rule gives")
+        raise Tampered(f"{NAME}: says {value!r}, which is not a verdict of any rule")
     return str(value)

@@ -74,7 +74,7 @@ def _read_with_paths(data: bytes, source: str) -> Any:
     except BadInput as error:
         raise Tampered(f"{source}: {error}") from None
     except RecursionError:
-        raise Tampered(f"{source}: nested too deeply to be a document of ours") from None
+        raise Tampered(f"{source}: nested too deeply to be a document of kv-prereg") from None
     except ValueError as error:  # not UTF-8, not JSON, or an integer of thousands of digits
         raise Tampered(f"{source}: not JSON: {' '.join(str(error).split())}") from None
     if written != data:
@@ -99,7 +99,7 @@ def _to_plain(parsed: Any, path: str) -> Any:
             value: dict[str, Any] = {}
             for key, item in parsed:
                 if key in value:
-                    _refuse(f"{path}.{key}", "is there twice")
+                    _refuse(f"{path}.{key}", "occurs twice")
                 value[key] = _to_plain(item, f"{path}.{key}")
             return value
         case _Float(text):
@@ -114,7 +114,7 @@ def _check(value: Any, path: str) -> None:
     match value:
         case str():
             if not value.isascii() and _LONE_SURROGATE.search(value):
-                _refuse(path, "holds half a surrogate pair, which UTF-8 cannot carry")
+                _refuse(path, "contains half a surrogate pair, which UTF-8 cannot encode")
         case None | bool():
             pass
         case int():
@@ -130,7 +130,7 @@ def _check(value: Any, path: str) -> None:
         case Mapping():
             for key, item in value.items():
                 if not (isinstance(key, str) and key.isascii()):
-                    _refuse(path, f"has the key {key!r}; keys are ASCII text")
+                    _refuse(path, f"has the key {key!r}; keys must be ASCII text")
                 _check(item, f"{path}.{key}")
         case _:
             _refuse(path, f"is a {type(value).__name__}; only JSON values without floats can be written")

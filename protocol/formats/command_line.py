@@ -61,7 +61,7 @@ def _explain_argparse(message: str, actions: Iterable[argparse.Action]) -> str:
     if match := UNKNOWN_OPTION.fullmatch(message):
         first = match[1].split()[0] if match[1].split() else "''"
         if not first.startswith("-"):
-            return f"{first!r} is an argument too many; leave it out, or put a text with spaces in quotes"
+            return f"unexpected argument {first!r}; leave it out, or put text with spaces in quotes"
         options = [name for name in actions_by_name if name.startswith("--")]
         return unknown_message("option", first.partition("=")[0], options, corrections={"-h": "--help"})
     if match := INVALID_CHOICE.fullmatch(message):
@@ -72,7 +72,7 @@ def _explain_argparse(message: str, actions: Iterable[argparse.Action]) -> str:
     if match := ONE_REQUIRED.fullmatch(message):
         return f"missing: {' or '.join(match[1].split())}; --help shows an example"
     if match := CONFLICTING.fullmatch(message):
-        return f"{match[1]}: stands beside {match[2]}; leave one of both out"
+        return f"{match[1]}: cannot be combined with {match[2]}; leave one of them out"
     if match := MISSING_ARGUMENTS.fullmatch(message):
         arguments = ", ".join(_describe_argument(name, actions_by_name.get(name)) for name in match[1].split(", "))
         return f"missing: {arguments}; --help shows an example"
@@ -144,8 +144,8 @@ def run_command(
                 if sys.flags.dev_mode or isinstance(error, Refusal):
                     raise
                 return _print_refusal(
-                    f"a file is not of the documented format ({type(error).__name__}: {error}); kv-prereg audit says "
-                    "which files hold; if all do, it is a fault of kv-prereg"
+                    f"a file is not of the documented format ({type(error).__name__}: {error}); kv-prereg "
+                    "audit says which files are intact; if all are, this is a bug in kv-prereg"
                 )
             if text is None:
                 printed = show(result)
@@ -169,8 +169,8 @@ def report_fault(fault: Exception, as_json: bool) -> int:
     main = getattr(sys.modules.get("__main__"), "__spec__", None)
     module = (main.name if main else "protocol").removesuffix(".__main__")
     message = " ".join(
-        f"kv-prereg has a fault: {type(fault).__name__}: {fault} ({location}); no file is to blame; please report it, "
-        f"with python -X dev -m {module} ... for the traceback".split()
+        f"this is a bug in kv-prereg, not in your files: {type(fault).__name__}: {fault} ({location}); please "
+        f"report it, with the output of python -X dev -m {module} ... for the traceback".split()
     )
     if as_json:
         content = {"fault": type(fault).__name__, "why": message, "exit_status": FAULT_STATUS}

@@ -10,7 +10,7 @@ _LOCK = Field(DIGEST, "The lock.")
 _SELECTION = Field(DIGEST, "The selection.", if_absent="no sweep")
 _DRAWN = Table(
     {
-        "source": Field(Text(), "What brought the value."),
+        "source": Field(Text(), "The source of the value."),
         "value": Field(Text(), "The value, in hex."),
         "key": Field(DIGEST, "HMAC-SHA256 of the value, keyed with the lock's digest."),
         "signature": Field(Text(), "The auditor's signature of a nonce.", if_absent="no nonce"),
@@ -19,7 +19,7 @@ _DRAWN = Table(
 )
 _SHARD = Table(
     {
-        "sha256": Field(DIGEST, "Of the file."),
+        "sha256": Field(DIGEST, "Digest of the file."),
         "bytes": Field(Integer(), "Its size."),
         "records": Field(Integer(), "Its lines."),
     }
@@ -35,10 +35,10 @@ SELECTION = declare_document(
     "selection",
     {
         "lock": _LOCK,
-        "probe": Field(DIGEST, "The outcome of the probe's records."),
+        "probe": Field(DIGEST, "Digest of the probe's records."),
         "selected": Field(
             Table({"winner": Field(Text(), "The candidate.")}, allow_extra=True),
-            "What the committed rule of selection prints.",
+            "The output of the committed rule of selection.",
         ),
         "ledger": Field(HEAD, "The ledger's head before the selection."),
     },
@@ -51,17 +51,19 @@ CLAIM = declare_document(
         "selection": _SELECTION,
         "randomness": Field(_DRAWN, "The late value.", if_absent="seeds and problems as registered"),
         citations.CITES: Field(
-            MapOf(DIGEST, min_length=1, expected="seals by lock"), "Seals of cited studies, by lock.", if_absent="none"
+            MapOf(DIGEST, min_length=1, expected="an object of seals by lock"),
+            "Seals of cited studies, by lock.",
+            if_absent="none",
         ),
         citations.CITED_BY: Field(
             ListOf(DIGEST, 1),
-            "Locks of studies in the same parent folder that cite this lock, so this lock is older.",
+            "Locks of studies in the same parent folder that cite this lock, which shows that this lock is older.",
             if_absent="none",
         ),
         "witness": Field(
             MapOf(DIGEST, min_length=1, expected="the proofs of the lock"),
             "SHA-256 of the proofs of the lock, by file name.",
-            if_absent="there was none",
+            if_absent="there was no proof",
         ),
     },
 )
@@ -73,19 +75,19 @@ SEAL = declare_document(
         "ledger": Field(HEAD, "The ledger's head before the seal."),
         "expected": Field(Integer(), "Registered lanes."),
         "found": Field(
-            Table({state: Field(Integer(), "Records in this state.") for state in STATES}),
-            "Records in each state; they sum to what was expected.",
+            Table({state: Field(Integer(), "The number of records in this state.") for state in STATES}),
+            "The number of records in each state; the numbers sum to the number of registered lanes.",
         ),
-        "shards": Field(MapOf(_SHARD), "Each shard, by file name."),
-        "trajectories": Field(_TRAJECTORIES, "The side files that records cite."),
-        "outcome": Field(DIGEST, "Digest of all bodies, sorted by key."),
+        "shards": Field(MapOf(_SHARD), "The shards, by file name."),
+        "trajectories": Field(_TRAJECTORIES, "The side files that records cite, by file name."),
+        "outcome": Field(DIGEST, "Digest of the bodies of all records, sorted by key."),
         "selection": _SELECTION,
     },
 )
 VERDICT = Table(
     {
         "judged": Field(
-            Table({"verdict": Field(Text(), "The word.")}, allow_extra=True), "What the committed rule prints."
+            Table({"verdict": Field(Text(), "The word.")}, allow_extra=True), "The output of the committed rule."
         ),
         "lock": _LOCK,
         "seal": Field(DIGEST, "The seal."),

@@ -23,8 +23,8 @@ class Document(NamedTuple):
 def declare_document(kind: str, body_fields: Mapping[str, Field], version: int = 1) -> Table:
     """Return the table of a document: the fields `kind` and `version`, then `body_fields`."""
     header = {
-        "kind": Field(Choice(f"kv-prereg {kind}"), "What the file is."),
-        "version": Field(Integer(version, version), "Of its format."),
+        "kind": Field(Choice(f"kv-prereg {kind}"), "The kind of document."),
+        "version": Field(Integer(version, version), "Version of its format."),
     }
     return Table({**header, **body_fields})
 
@@ -65,7 +65,7 @@ def read_unchecked(path: Path) -> Document:
         raise Tampered(f"{path.name}: missing") from None
     line_endings.refuse_rewritten(path.name, data)
     if not data.endswith(b"\n"):
-        raise Tampered(f"{path.name}: does not end with a newline; it was cut or edited")
+        raise Tampered(f"{path.name}: does not end with a newline; it was truncated or edited")
     content = canonical.loads(data[:-1], path.name)
     if not isinstance(content, dict):
         raise Tampered(f"{path.name}: not an object")
@@ -75,5 +75,7 @@ def read_unchecked(path: Path) -> Document:
 def _find_fault(content: Mapping[str, Any], table: Table | None) -> str | None:
     for key_path, text in canonical.iter_texts(content):
         if not unicodedata.is_normalized("NFC", text):
-            return f"{key_path}: text is not NFC; normalise it (two spellings of one text hash differently)"
+            return (
+                f"{key_path}: text is not in Unicode normal form NFC; normalise it (otherwise one text has two digests)"
+            )
     return fields.find_fault(table, content) if table else None

@@ -76,7 +76,7 @@ def give_up(stream: TextIO, error: OSError) -> None:
         os.dup2(devnull, stream.fileno())
         os.close(devnull)
     if stream is sys.stdout and not isinstance(error, BrokenPipeError):
-        print_escaped(f"OSError: standard output: {error.strerror}; not all was printed", sys.stderr)
+        print_escaped(f"OSError: standard output: {error.strerror}; the output is incomplete", sys.stderr)
         raise SystemExit(2) from None
 
 

@@ -30,7 +30,7 @@ def install_hint(module: str | None) -> str:
         return f"{module}: is missing from this installation; install kv-prereg again"
     extra = next((extra for extra, packages in EXTRAS.items() if package in packages), None)
     if extra is None:
-        fix = f"nothing of kv-prereg brings it: pip install {package}"
+        fix = f"no extra of kv-prereg installs it; run: pip install {package}"
     else:
         target = f"'.[{extra}]'" if extra else "."
         fix = f"run, in the clone of kv-prereg: pip install {target}"

@@ -301,7 +301,9 @@ class Table(Kind):
             table_text = f"a table with {', '.join(self.required)}" if self.required else "a table"
             if isinstance(value, list) and path.isidentifier():
                 table_text = f"[{path}], with one bracket"
-            raise Fault(f"{path}: write {table_text}, not {format_toml(value)}", f"{path}: must be an object")
+            raise Fault(
+                f"{path}: write {table_text}, not {format_toml(value)}", f"{path}: must be an object with fields"
+            )
         applicable = self.fields_of(value)
         extra = [name for name in value if name not in applicable and not self.allow_extra]
         missing = [name for name, field in applicable.items() if field.if_absent is None and name not in value]
@@ -338,7 +340,7 @@ class Table(Kind):
     def _unknown_message(self, name: str, value: Mapping[str, Any]) -> str:
         if (field := self.all_fields.get(name)) and field.only_if:
             condition = field.only_if[0]
-            return f"unknown field {name!r} where {condition} is {value.get(condition)!r}; leave it out"
+            return f"field {name!r} is unknown where {condition} is {value.get(condition)!r}; leave it out"
         fields = [name for name, field in self.all_fields.items() if field.applies(value)]
         return unknown_message("field", name, fields, corrections=self.corrections())
 

@@ -30,7 +30,7 @@ def create(path: Path, data: bytes) -> None:
     try:
         os.link(temporary, path)  # unlike a rename, a link does not overwrite
     except FileExistsError:
-        raise BadInput(f"{path} exists and is written once; work in a new folder") from None
+        raise BadInput(f"{path} exists already and is never overwritten; work in a new folder") from None
     finally:
         temporary.unlink()
     sync_folder(path.parent)
@@ -70,16 +70,18 @@ def open_plain(path: Path, max_bytes: int | None = None, memory_share: int = 8) 
 def refuse_large(path: Path, size: int, max_bytes: int | None = None, memory_share: int = 8) -> None:
     """Raise Tampered above `max_bytes`; without it, TooLarge above one part in `memory_share` of the memory."""
     if max_bytes is not None and size > max_bytes:
-        raise Tampered(f"{path.name}: has {size} bytes; no such file of ours has over {max_bytes}")
+        raise Tampered(f"{path.name}: has {size} bytes; no file of this kind has more than {max_bytes}")
     if max_bytes is None and size > (limit := machine_memory() // memory_share):
-        raise TooLarge(f"{path.name}: has {size} bytes, this machine reads {limit}; use a larger one")
+        raise TooLarge(
+            f"{path.name}: has {size} bytes, but this machine can read only {limit}; use a machine with more memory"
+        )
 
 
 def iter_lines(path: Path, file: IO[bytes]) -> Iterator[bytes]:
     """Yield lines of an open file with their newlines; a torn last one has none. Raises Tampered for too long a one."""
     for number, line in enumerate(iter(lambda: file.readline(MAX_LINE_BYTES), b""), start=1):
         if len(line) == MAX_LINE_BYTES and not line.endswith(b"\n"):
-            raise Tampered(f"{path.name}:{number}: has over {MAX_LINE_BYTES} bytes; no record of ours has")
+            raise Tampered(f"{path.name}:{number}: has more than {MAX_LINE_BYTES} bytes, which no record has")
         yield line
 
 
@@ -102,7 +104,7 @@ def list_folder(folder: Path) -> list[Path]:
     if not exists(folder):
         return []
     if not stat.S_ISDIR(folder.lstat().st_mode):
-        raise Tampered(f"{folder.name}: is not a plain folder; put the folder itself there")
+        raise Tampered(f"{folder.name}: is not a plain folder; put a real folder there")
     return sorted(folder.iterdir())
 
 
@@ -153,7 +155,7 @@ def attach_path(path: Path) -> Iterator[None]:
 
 def _refuse_special(path: Path, status: os.stat_result) -> None:
     if not stat.S_ISREG(status.st_mode):
-        raise Tampered(f"{path.name}: is not a plain file; put the file itself there")
+        raise Tampered(f"{path.name}: is not a plain file; put a real file there")
 
 
 def machine_memory() -> int:

@@ -18,9 +18,9 @@ _REMEDIES: Mapping[int, str] = MappingProxyType(
         errno.EAGAIN: f"end other processes, {_RERUN}",
         errno.EMFILE: f"raise the limit of open files (ulimit -n), {_RERUN}",
         errno.ENFILE: f"close other programs, {_RERUN}",
-        errno.EACCES: f"give yourself the right to read the folder and to write to TMPDIR, {_RERUN}",
-        errno.EPERM: f"give yourself the right to read the folder and to write to TMPDIR, {_RERUN}",
-        errno.EROFS: f"set TMPDIR to a folder that can be written, {_RERUN}",
+        errno.EACCES: f"make the folder readable and TMPDIR writable, {_RERUN}",
+        errno.EPERM: f"make the folder readable and TMPDIR writable, {_RERUN}",
+        errno.EROFS: f"set TMPDIR to a writable folder, {_RERUN}",
         errno.EIO: f"copy the folder to another disk, {_RERUN}",
         errno.ESTALE: f"copy the folder to another disk, {_RERUN}",
         errno.EINTR: _RERUN.removeprefix("then "),
@@ -63,13 +63,16 @@ def find_remedy(error: Exception) -> str | None:
         case CannotTell():
             return one_line(error)
         case MemoryError():
-            return f"this machine has not the memory for it; {_REMEDIES[errno.ENOMEM]}"
+            return f"this machine does not have enough memory for this; {_REMEDIES[errno.ENOMEM]}"
         case ImportError():
-            return f"what checks it is not installed here ({one_line(error)}); run, in the clone: pip install ."
+            return (
+                f"a package that this check needs is not installed here ({one_line(error)}); run, in the clone: "
+                "pip install ."
+            )
         case subprocess.SubprocessError():
-            return f"a tool did not come to its end ({one_line(error)}); {_RERUN.removeprefix('then ')}"
+            return f"a tool did not finish ({one_line(error)}); {_RERUN.removeprefix('then ')}"
         case FileNotFoundError(filename=None):  # raised by tempfile; other missing files have a name
-            return f"no folder for temporary files can be written; {_REMEDIES[errno.EROFS]}"
+            return f"no folder for temporary files is writable; {_REMEDIES[errno.EROFS]}"
         case OSError(errno=int(number)) if number in _REMEDIES:
             return f"{one_line(error)}; {_REMEDIES[number]}"
     return None

@@ -42,7 +42,7 @@ class _Member(io.RawIOBase):
         self._compressed = file.read(_BLOCK)
         flags_and_time, ending = self._compressed[3:8], self._compressed[8:10]
         if self._compressed.startswith(_MAGIC) and (any(flags_and_time) or ending not in _ENDINGS):
-            raise Tampered(f"{name}: its header holds more than that it is compressed")
+            raise Tampered(f"{name}: its gzip header has optional fields, which kv-prereg never writes")
 
     def readable(self) -> bool:
         return True
@@ -57,11 +57,13 @@ class _Member(io.RawIOBase):
                 raise Tampered(f"{self._name}: not readable: {error}") from None
             self._compressed = self._decompressor.unconsumed_tail
             if not (block or data or self._decompressor.eof):
-                raise Tampered(f"{self._name}: not readable: its compressed bytes were cut short")
+                raise Tampered(f"{self._name}: not readable: its compressed bytes are truncated")
         self._remaining -= len(data)
         if self._remaining < 0:
-            raise Tampered(f"{self._name}: holds over {self._max_bytes} bytes, compressed; no such file of ours does")
+            raise Tampered(
+                f"{self._name}: has more than {self._max_bytes} bytes once unpacked, which no file of this kind has"
+            )
         if self._decompressor.eof and (self._decompressor.unused_data or self._file.read(1)):
-            raise Tampered(f"{self._name}: goes on after its compressed bytes")
+            raise Tampered(f"{self._name}: has further bytes after its compressed content")
         buffer[: len(data)] = data
         return len(data)

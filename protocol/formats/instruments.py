@@ -90,7 +90,7 @@ INSTRUMENTS: tuple[Instrument, ...] = (
         name="cost",
         end_event="costed",
         table="protocol.instruments.cost.table:TABLE",
-        description="Time and memory, measured apart.",
+        description="Time and memory, measured separately from the study's lanes.",
         if_absent="nothing",
         faults="protocol.instruments.cost.table:faults",
         events="protocol.instruments.cost.fields:EVENTS",
@@ -118,8 +118,8 @@ INSTRUMENTS: tuple[Instrument, ...] = (
         name="anatomy",
         end_event="occluded",
         table="protocol.instruments.anatomy.table:TABLE",
-        description="Which tokens development traces need, before the claim and apart from the rule.",
-        if_absent="nothing is occluded",
+        description="Which tokens development traces need: measured before the claim, independent of the rule.",
+        if_absent="nothing is occluded or labelled",
         faults="protocol.instruments.anatomy.table:faults",
         events="protocol.instruments.anatomy.fields:EVENTS",
         files=MappingProxyType({"": r"traces\.jsonl|chosen\.json|verdict\.json", "values": r"[0-9a-f]{64}"}),
@@ -129,13 +129,13 @@ INSTRUMENTS: tuple[Instrument, ...] = (
         advice="with the fields of docs/protocol.md",
         commands=MappingProxyType(
             {
-                "anatomy": Command("protocol.anatomy", "which tokens answers need, and which signal knows"),
+                "anatomy": Command("protocol.anatomy", "which tokens answers need, and which signals rank them"),
                 "needed": Command(
-                    "protocol.instruments.anatomy.analysis", "every table of an anatomy: signals, policies, power"
+                    "protocol.instruments.anatomy.analysis", "all tables of an anatomy: signals, policies, power"
                 ),
                 "draw-anatomy": Command(
                     "protocol.instruments.anatomy.drawings.draw",
-                    "drawings of needed tokens and what knew of them",
+                    "drawings of needed tokens, and of the signals and arms",
                     is_drawing=True,
                 ),
             }
@@ -150,7 +150,7 @@ INSTRUMENTS: tuple[Instrument, ...] = (
         draw="protocol.instruments.anatomy.drawings.draw:draw_with_study",
         captions="protocol.instruments.anatomy.drawings.captions:CAPTIONS",
         section="protocol.instruments.anatomy.drawings.report_section:render_section",
-        section_title="Which tokens answers needed, and which signals knew",
+        section_title="Which tokens answers needed, and which signals ranked them",
         section_link="Needed tokens",
     ),
 )

@@ -16,7 +16,7 @@ START = "0" * 64  # the previous digest of the first line of a chain
 HEAD = Table(  # the state of a chain, as a document records it
     {
         "count": Field(Integer(), "Lines."),
-        "head": Field(DIGEST, "The sha256 of the last one; 64 zeros before the first."),
+        "head": Field(DIGEST, "The sha256 of the last line; 64 zeros before the first."),
     }
 )
 
@@ -75,7 +75,7 @@ class Journal:
         with files.attach_path(self._path):
             try:
                 if os.write(self._descriptor, data) != len(data):
-                    raise OSError(errno.ENOSPC, "the disk took only a part of the write")
+                    raise OSError(errno.ENOSPC, "only part of the data could be written to the disk")
                 os.fsync(self._descriptor)
             except OSError:
                 os.ftruncate(self._descriptor, size)
@@ -110,4 +110,4 @@ def lock_file(file: IO[bytes], *, wait: bool, name: str) -> None:
     try:
         fcntl.flock(file, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
-        raise AlreadyClaimed(f"{name} is held by another process; let it finish or stop it") from None
+        raise AlreadyClaimed(f"{name} is locked by another process; let it finish or stop it") from None

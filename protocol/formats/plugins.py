@@ -38,7 +38,9 @@ class PluginGroup(NamedTuple):
             raise
         except Exception as error:  # importing or calling an untrusted module may raise anything
             reason = " ".join(f"{type(error).__name__}: {error}".split())
-            raise self.error(f"entry point {name} of {self.group} cannot be loaded ({reason}); mend it") from None
+            raise self.error(
+                f"entry point {name} of {self.group} cannot be loaded ({reason}); repair or uninstall its distribution"
+            ) from None
 
 
 @cache  # scanning all distributions takes a hundred times as long as any other part of a look-up
@@ -51,6 +53,7 @@ def list_points(plugins: PluginGroup, path: tuple[str, ...]) -> Mapping[str, Ent
     for point in entry_points(group=plugins.group):
         if point.name in plugins.builtin or points.setdefault(point.name, point) != point:
             raise plugins.error(
-                f"entry point {point.name} of {plugins.group} is taken: rename the {plugins.kind} in {point.value}"
+                f"entry point {point.name} of {plugins.group}: this name is already in use; rename the "
+                f"{plugins.kind} in {point.value}"
             )
     return MappingProxyType(points)

@@ -36,7 +36,7 @@ def run_program(
     except subprocess.TimeoutExpired:
         raise error(f"{command[0]} took more than {timeout:g} seconds{if_slow}") from None
     if result.returncode < 0:
-        raise error(f"{command[0]} was ended by the signal {-result.returncode}; run the same command again")
+        raise error(f"{command[0]} was killed by signal {-result.returncode}; run the same command again")
     return result
 
 

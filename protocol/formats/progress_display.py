@@ -133,7 +133,7 @@ class Display:
         with self._lock:
             if not self._stopping:
                 self._stopping = True
-                self._say(self._clock(), "stopping; Ctrl-C again quits at once")
+                self._say(self._clock(), "stopping; press Ctrl-C again to quit at once")
 
     def close(self) -> None:
         with self._lock:

@@ -31,8 +31,8 @@ _CELL = Table(
                 'a share such as "0.5", whole slots, "0.1 of full", "48 KiB", "bytes of 64" or "full"',
             ),
             "A share of the prompt, whole slots per KV head and layer, a share of the full cache's mean use "
-            '("0.1 of full"), bytes of a lane ("48 KiB"), those of so many slots as computed ("bytes of '
-            '64"), or "full".',
+            '("0.1 of full"), bytes of a lane ("48 KiB"), the bytes of a number of slots as computed ("bytes '
+            'of 64"), or "full".',
         ),
         "arm": Field(Text(), "The arm."),
         "seed": Field(Integer(), "The registered seed."),
@@ -40,29 +40,29 @@ _CELL = Table(
 )
 _CACHE = Table(
     {
-        "mean": Field(_DECIMAL, "Slots per KV head and layer, mean over the forwards."),
-        "peak": Field(_DECIMAL, "The most slots after any forward."),
+        "mean": Field(_DECIMAL, "Slots per KV head and layer, mean over the forward passes."),
+        "peak": Field(_DECIMAL, "The most slots after any forward pass."),
         "prefill_end": Field(_DECIMAL, "The slots at the end of the prefill."),
-        "mean_bytes": Field(Integer(), "Bytes of keys and values in all layers, mean over the forwards."),
-        "peak_bytes": Field(Integer(), "The most slots after any forward."),
+        "mean_bytes": Field(Integer(), "Bytes of keys and values in all layers, mean over the forward passes."),
+        "peak_bytes": Field(Integer(), "The most slots after any forward pass."),
         "state_bytes": Field(Integer(), "The most bytes of the policy's own state at any moment."),
         "reads": Field(
             _DECIMAL,
             (
-                "Slots per KV head and layer that some query read, mean over the new tokens; the bounds of a page "
-                "count as one slot."
+                "Slots per KV head and layer that at least one query read, mean over the new tokens; the "
+                "bounds of a page count as one slot."
             ),
-            if_absent="each new token read all slots that were held, and no rule compares reads",
+            if_absent="each new token read all stored slots, and no rule compares reads",
         ),
         "window_bytes": Field(
             Integer(1),
-            "Bytes of the windows of sliding layers, at every moment: no policy evicts from them.",
-            if_absent="a model without such layers",
+            "Bytes of the windows of sliding-window layers, the same at every moment: no policy evicts from them.",
+            if_absent="the model has no such layers",
         ),
-        "events": Field(_EVENTS, "Each compression: the step, the slots before it and after."),
+        "events": Field(_EVENTS, "Each compression: the step, the slots before it, and the slots after it."),
         "granted": Field(
             ListOf(Integer(1)),
-            "The budget that each compression was granted, per KV head and layer.",
+            "The budget of each compression, per KV head and layer.",
             if_absent="some records of version 1",
         ),
     }
@@ -74,7 +74,7 @@ _BATCH = Table(
             "The lanes that were decoded in one batch, in order.",
         ),
         "lanes": Field(Integer(1), "The most lanes in the batch at once."),
-        "joined": Field(Integer(), "Forwards of the batch before the lane's first.", if_absent="not ok"),
+        "joined": Field(Integer(), "Forward passes of the batch before the lane's first.", if_absent="not ok"),
     }
 )
 _DIVERGENCE = Table(
@@ -82,8 +82,8 @@ _DIVERGENCE = Table(
         "agrees": Field(
             Text("[01]+", "one digit for each position, 0 or 1"),
             (
-                "The lane is fed the text of the full cache: 1 where it would have sampled the same token with the "
-                "same noise. The last position is the stop token, if there is one."
+                "The lane is fed the full cache's text: 1 where the lane would have sampled the same token "
+                "with the same noise. The last position is the stop token, if there is one."
             ),
         ),
         "nats": Field(
@@ -95,11 +95,11 @@ _DIVERGENCE = Table(
 BODY = Table(
     {
         "registration": Field(DIGEST, "Digest of the lock."),
-        "phase": Field(Choice("probe", "confirm"), "What ran the lane."),
+        "phase": Field(Choice("probe", "confirm"), "The model and settings that ran the lane."),
         "cell": Field(_CELL, "The cell and the problem of the lane."),
         "problem": Field(Text(), "Id of the problem."),
         "state": Field(Choice(*STATES), "How the lane ended."),
-        "reason": Field(Text(), "Why, unless ok; else empty."),
+        "reason": Field(Text(), "Why the lane is not ok; empty if it is ok."),
         "prompt": Field(DIGEST, "Digest of the canonical [context, query] token ids."),
         "prompt_tokens": Field(Integer(1), "Tokens of the context."),
         "slots": Field(OrNull(Integer(1)), "The budget per KV head and layer; null without one."),
@@ -113,8 +113,8 @@ BODY = Table(
         "stop": Field(OrNull(Choice("eos", "length")), "What ended the answer; null unless ok."),
         "answer": Field(OrNull(Text()), "What the grader extracted, or null."),
         "grade": Field(OrNull(_GRADE), "The grader's result; null unless ok."),
-        "score": Field(_SCORE, "What the answer is worth.", if_absent='the grade is not "scored"'),
-        "grade_reason": Field(Text(), "Why it says so."),
+        "score": Field(_SCORE, "The score of the answer.", if_absent='the grade is not "scored"'),
+        "grade_reason": Field(Text(), "The reason for the grade."),
         "grade_second": Field(
             _GRADE, "The result of a second, independent grader.", if_absent="no second grader reads the task"
         ),
@@ -132,7 +132,9 @@ BODY = Table(
             "The side file and the place in it, or null.",
         ),
         "batch": Field(
-            _BATCH, "Who decoded together.", if_absent="excluded, a record of version 1, or no number depends on it"
+            _BATCH,
+            "The lanes that were decoded together.",
+            if_absent="excluded, a record of version 1, or no number depends on it",
         ),
     }
 )
@@ -142,27 +144,29 @@ _UNSEEN = {name: Field(_NULL, "Not seen.") for name in ("prompt_tokens", "stop",
 OUTSIDE_BODY = Table(
     {
         "registration": Field(DIGEST, "Digest of the lock."),
-        "phase": Field(Choice("confirm"), "There is no probe."),
+        "phase": Field(Choice("confirm"), "Always confirm: there is no probe."),
         "cell": Field(
             Table(
                 {
                     **{name: Field(Text(), name) for name in ("model", "task", "arm")},
-                    "budget": Field(Choice(AS_RUN), "What the harness ran."),
+                    "budget": Field(Choice(AS_RUN), "The arm that the harness ran."),
                     "seed": Field(Integer(), "The registered seed."),
                 }
             ),
-            "What the lane is of.",
+            "The task and problem of the lane.",
         ),
-        "problem": Field(Text(), "Id of the problem, or its place among the drawn ones."),
+        "problem": Field(Text(), "Id of the problem, or its number among the drawn problems."),
         "source": Field(
-            OrNull(Table({"file": Field(DIGEST, "Of the file."), "where": Field(Text(), "Where in it.")})),
+            OrNull(Table({"file": Field(DIGEST, "Of the file."), "where": Field(Text(), "The location in the file.")})),
             "The row that the lane was read from; null without one.",
         ),
         "state": Field(Choice("ok", "failed"), "Failed: the files have no score for it."),
-        "reason": Field(Text(), "Why, unless ok; else empty."),
+        "reason": Field(Text(), "Why the lane is not ok; empty if it is ok."),
         "prompt": Field(DIGEST, "Digest of the question in the row."),
-        "grade": Field(OrNull(Choice("correct", "wrong", "scored")), "The score as the file has it; null unless ok."),
-        "score": Field(_SCORE, "What the answer is worth.", if_absent='the grade is not "scored"'),
+        "grade": Field(
+            OrNull(Choice("correct", "wrong", "scored")), "The score as written in the file; null unless ok."
+        ),
+        "score": Field(_SCORE, "The score of the answer.", if_absent='the grade is not "scored"'),
         **_UNSEEN,
     }
 )
@@ -172,12 +176,12 @@ COSTS = Table(
         "attempt": Field(Integer(1), "The attempt that recorded the lane."),
         "prefill_seconds": Field(_DECIMAL, "Seconds of the problem's prefill.", if_absent="not ok"),
         "decode_seconds": Field(_DECIMAL, "Seconds from joining the batch to leaving it.", if_absent="not ok"),
-        "lanes": Field(Integer(1), "Lanes at once.", if_absent="all but some records of version 1"),
+        "lanes": Field(Integer(1), "Lanes decoded at once.", if_absent="all but some records of version 1"),
         "executor": Field(
             Choice("local", "slurm", "ray"), "The executor that ran the lane.", if_absent="some records of version 1"
         ),
         "host": Field(Text(), "The host name of the machine that ran the lane.", if_absent="some records of version 1"),
-        "device": Field(Text(), "What it ran on there.", if_absent="some records of version 1"),
+        "device": Field(Text(), "The device that it ran on.", if_absent="some records of version 1"),
     }
 )
 _MOMENTS = ListOf(Integer(), 1, expected="a list of whole numbers, one a moment")
@@ -204,19 +208,19 @@ def _state_faults(body: Mapping[str, Any], measured: Iterable[str]) -> Iterator[
     if body["state"] == "ok":
         for name in measured:
             if body[name] is None:
-                yield f"body.{name}: is missing; a lane that ended well has one"
+                yield f"body.{name}: is missing; a lane in the state ok must have one"
         if body["reason"]:
-            yield "body.reason: must be empty; a lane that ended well needs none"
+            yield "body.reason: must be empty in the state ok"
         for grade, score in SCORES.items():
             if (body.get(grade) == "scored") != (score in body):
-                message = "stands beside another" if score in body else "is missing beside this"
-                yield f"body.{score}: {message} {grade}, {body.get(grade)!r}"
+                message = "contradicts the" if score in body else "is missing for the"
+                yield f"body.{score}: {message} {grade} {body.get(grade)!r}"
         return
     if not body["reason"]:
         yield f"body.reason: is empty; a record in the state {body['state']!r} must have a reason"
     for name in (*MEASURED, "trajectory", *ANSWER_FIELDS):
         if body.get(name) is not None:
-            yield f"body.state: {body['state']!r} goes with no {name}"
+            yield f"body.state: {body['state']!r} excludes the field {name}"
 
 
 def format_agreement(agrees: str) -> str:

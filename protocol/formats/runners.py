@@ -57,8 +57,8 @@ def find_runner(content: Mapping[str, Any]) -> Runner | None:
 def describe_refusal(folder: object) -> str:
     """Return why a command about decoded lanes refuses a study that another harness runs."""
     return (
-        f"{folder}: another harness runs it ([{TABLE}]), so that nothing here decodes, grades or measures its lanes; "
-        f"what there is: kv-prereg table {folder}"
+        f"{folder}: another harness runs this study ([{TABLE}]), so kv-prereg cannot decode, grade or measure "
+        f"its lanes; to see its results: kv-prereg table {folder}"
     )
 
 

@@ -25,7 +25,7 @@ def list_shards(folder: Path) -> list[Path]:
     names = {path.name for path in paths}
     for path in paths:
         if is_packed(path) and plain_name(path) in names:
-            raise Tampered(f"{path.name}: is there in plain form too; remove one of the two")
+            raise Tampered(f"{path.name}: exists both packed and plain; remove one of the two")
     return paths
 
 

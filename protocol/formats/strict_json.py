@@ -26,13 +26,13 @@ def parse(data: bytes, *, integers_only: bool = False) -> Any:
     except UnicodeDecodeError as error:
         raise JsonFault(f"not UTF-8 at byte {error.start + 1}; save the file as UTF-8") from None
     except UnicodeEncodeError:
-        raise JsonFault("half a surrogate pair, which UTF-8 cannot carry") from None
+        raise JsonFault("contains half a surrogate pair, which UTF-8 cannot encode") from None
     except json.JSONDecodeError as error:
         raise JsonFault(f"not JSON: {error.msg} at character {error.colno}") from None
     except RecursionError:
         raise JsonFault("nested too deeply") from None
     except ValueError:  # thousands of digits
-        raise JsonFault("has a number that nobody can mean") from None
+        raise JsonFault("has a number with too many digits") from None
     return value
 
 
@@ -41,19 +41,19 @@ def unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     members = dict(pairs)
     if len(members) < len(pairs):
         names = [name for name, _ in pairs]
-        raise JsonFault(f"{next(name for name in names if names.count(name) > 1)}: stands twice; keep one of them")
+        raise JsonFault(f"{next(name for name in names if names.count(name) > 1)}: occurs twice; keep one of them")
     return members
 
 
 def _refuse_constant(text: str) -> NoReturn:
-    raise JsonFault(f"{text} is no JSON")
+    raise JsonFault(f"{text} is not JSON")
 
 
 def _refuse_decimal(text: str) -> NoReturn:
-    raise JsonFault(f"{text}: numbers are integers, decimals are strings")
+    raise JsonFault(f"{text}: write decimals as strings; only integers are numbers")
 
 
 def _parse_integer(text: str) -> int:
     if len(text.lstrip("-")) > MAX_DIGITS or abs(int(text)) >= 2**53:
-        raise JsonFault("an integer beyond 2^53-1; it is written as text")
+        raise JsonFault("an integer beyond 2^53-1; write it as a string")
     return int(text)

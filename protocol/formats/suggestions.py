@@ -47,7 +47,7 @@ def suggest(
     if (fix := fixes.get(_normalise(name))) is not None:
         return f"did you mean {fix!r}?" if fix in known else fix
     if not known:
-        return "none is defined"
+        return "none exist"
     matches = nearest_names(name, known)
     if len(matches) == 1:
         return f"did you mean {matches[0]!r}?"
@@ -82,17 +82,17 @@ def _is_same_family(name: str, other: str) -> bool:
 
 # Messages for errors of the operating system, with the fix.
 REMEDIES = {
-    errno.ENOENT: "no such file or folder; name one that is there",
-    errno.EEXIST: "is there already; name another",
+    errno.ENOENT: "no such file or folder; name an existing one",
+    errno.EEXIST: "exists already; name another",
     errno.EISDIR: "is a folder; name a file",
-    errno.ENOTDIR: "stands where a folder is expected, and is a file; name a folder",
-    errno.EACCES: "may not be opened by you; change its permissions, or name another",
-    errno.EPERM: "may not be changed by you; change its permissions, or name another",
-    errno.EROFS: "lies where nothing can be written; name another folder",
-    errno.ENOSPC: "the disk is full; make room, then run the same command again",
-    errno.EDQUOT: "your quota of the disk is used up; make room, then run the same command again",
+    errno.ENOTDIR: "is a file, but a folder is expected; name a folder",
+    errno.EACCES: "no permission to open it; change its permissions, or name another",
+    errno.EPERM: "no permission to change it; change its permissions, or name another",
+    errno.EROFS: "is on a read-only file system; name another folder",
+    errno.ENOSPC: "the disk is full; free some space, then run the same command again",
+    errno.EDQUOT: "your disk quota is used up; free some space, then run the same command again",
     errno.ELOOP: "is a link that leads to itself; name the file or folder itself",
-    errno.ENAMETOOLONG: "is longer than a path can be; name a shorter one",
+    errno.ENAMETOOLONG: "is too long for a path; name a shorter one",
     errno.EMFILE: "too many files are open; raise `ulimit -n`, then run the same command again",
 }
 

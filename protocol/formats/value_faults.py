@@ -45,7 +45,7 @@ def format_toml(value: Any) -> str:
     try:
         text = _format_toml(value)
     except RecursionError:
-        return "what is nested so deeply"
+        return "a deeply nested value"
     return text if len(text) <= MAX_CHARACTERS else f"{text[: MAX_CHARACTERS - 3]}..."
 
 

@@ -71,7 +71,7 @@ def get_grader(name: str) -> Grader:
         raise BadInput(unknown_message("grader", name, [*grader_names(), f"{OFFICIAL}<task>"]))
     plugin = PLUGINS.load(name, build=lambda factory: factory())
     if not callable(getattr(plugin, "grade", None)):
-        raise BadInput(f"grader {name!r}: is no grader; let its entry point return one with grade()")
+        raise BadInput(f"grader {name!r}: is not a grader; its entry point must return an object with a method grade()")
     checked_plugin: Grader = load_attribute("protocol.grading.plugin_grader:PluginGrader")(plugin)
     return checked_plugin
 

@@ -91,11 +91,11 @@ def _fault(result: object) -> str:
     if result.status not in STATUSES:
         return f"has the status {result.status!r}"
     if not _is_text(result.reason) or not (result.answer is None or _is_text(result.answer)):
-        return "has an answer or a reason that is no text"
+        return "has an answer or a reason that is not text"
     if (result.status == "scored") != (result.score is not None):
-        return f"has the status {result.status!r} and the score {result.score!r}"
+        return f"has the status {result.status!r}, which does not go with the score {result.score!r}"
     if result.score is not None and not (isinstance(result.score, str) and re.fullmatch(SCORE, result.score)):
-        return f"has the score {result.score!r}, which is no text of a number from 0 to 1 with six places"
+        return f"has the score {result.score!r}, which must be text: a number from 0 to 1 with six decimal places"
     return ""
 
 

@@ -62,7 +62,7 @@ class ProgramGrader:
         try:
             self._mechanism = sandbox.find_mechanism()
         except CannotTell as reason:
-            raise BadInput(f"grader program: runs programs in a sandbox, and {reason}") from None
+            raise BadInput(f"grader program: needs a sandbox for programs, but {reason}") from None
         self._limits = limits
         self._servers: list[socket.socket] = []
         self._sandboxes = ExitStack()
@@ -293,4 +293,4 @@ def _ran_out(end: dict[str, Any], limits: ProgramLimits) -> bool:
 
 def _time_reason(limits: ProgramLimits) -> str:
     """Return one reason for both limits of time, since it depends on the machine which of them is met first."""
-    return f"takes more than {limits.cpu} s of processor time, or {limits.wall} s in all"
+    return f"takes more than {limits.cpu} s of processor time, or {limits.wall} s in total"

@@ -99,7 +99,10 @@ class Harness(ChildOwner):
         except ProcessEnded:  # it exits where two of the generators would loop for ever
             row = {"outputs": []}
         if not row["outputs"]:
-            raise BadInput(f"lm_eval task {task!r}: length {length} is too short for any problem of it; write more")
+            raise BadInput(
+                f"lm_eval task {task!r}: length {length} is too short for every problem of this task; write a "
+                "larger number"
+            )
         return row
 
     def _ask(

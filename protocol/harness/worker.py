@@ -24,11 +24,11 @@ NAME = re.compile(rb"^task:[ \t]*[\"']?([\w.+-]+)", re.MULTILINE)
 NIAH = ("niah_single_1", "niah_multikey_2", "niah_multikey_3")
 GENERATED = (*NIAH, "ruler_vt", "ruler_cwe", "ruler_fwe")
 REQUIRED_DATA = {
-    "niah_single_2": "essays of the hub",
-    "niah_single_3": "essays of the hub",
-    "niah_multikey_1": "essays of the hub",
-    "niah_multivalue": "essays of the hub",
-    "niah_multiquery": "essays of the hub",
+    "niah_single_2": "essays from the Hugging Face hub",
+    "niah_single_3": "essays from the Hugging Face hub",
+    "niah_multikey_1": "essays from the Hugging Face hub",
+    "niah_multivalue": "essays from the Hugging Face hub",
+    "niah_multiquery": "essays from the Hugging Face hub",
     "ruler_qa_squad": "the data of SQuAD",
     "ruler_qa_hotpot": "the data of HotpotQA",
 }
@@ -163,9 +163,12 @@ class LmEval:
 
     def ruler(self, task: str, length: int, key: str) -> dict[str, Any]:
         if task in REQUIRED_DATA:
-            raise Refused(f"its problems are made of {REQUIRED_DATA[task]}; write one of {', '.join(GENERATED)}")
+            raise Refused(
+                f"its problems need {REQUIRED_DATA[task]}, which is not available offline; write one of "
+                f"{', '.join(GENERATED)}"
+            )
         if task not in GENERATED:
-            raise Refused(f"is no generated task of RULER; write one of {', '.join(GENERATED)}")
+            raise Refused(f"is not a generated task of RULER; write one of {', '.join(GENERATED)}")
         return dict(draw_problem(task, length, key, self._count))
 
     def _config(self, task: str) -> dict[str, Any]:
@@ -173,26 +176,28 @@ class LmEval:
             raise Unknown
         config: dict[str, Any] = self._yaml.load_yaml(self._files[task], resolve_func=False)
         if (kind := config.get("output_type", "generate_until")) != "generate_until":
-            raise Refused(f"asks for {kind}, which no evicted cache answers; write a generative task")
+            raise Refused(f"asks for {kind}, which cannot be measured on an evicted cache; write a generative task")
         if task.startswith("minerva_math") and not version("antlr4-python3-runtime").startswith("4.11"):
             raise Refused(
-                "asks for antlr4-python3-runtime 4.11 and our math-verify for another; write our task math500"
+                "needs antlr4-python3-runtime 4.11, but kv-prereg's math-verify needs another version; use "
+                "kv-prereg's own task math500"
             )
         if config.get("unsafe_code"):
-            raise Refused("runs what a model wrote as code")
+            raise Refused("runs code that a model wrote")
         if config.get("doc_to_image") or config.get("doc_to_audio"):
             raise Refused("asks about pictures or sound")
         metrics = config.get("metric_list") or []
         if not metrics or not metrics[0].get("higher_is_better", True):
-            raise Refused("has no metric of which more is better")
+            raise Refused("has no metric for which higher is better")
         if any(metric.get("hf_evaluate") for metric in metrics):
-            raise Refused("fetches its metric")
+            raise Refused("downloads its metric")
         split = (config.get("fewshot_config") or {}).get("split") or config.get("fewshot_split")
         fixed = (config.get("fewshot_config") or {}).get("samples")
         if config.get("num_fewshot") and not fixed:
             raise Refused(
-                f"shows {config['num_fewshot']} examples of its {split or 'training'} split, not here; "
-                "write a task with examples of its own, as gsm8k_cot has, or one without"
+                f"shows {config['num_fewshot']} examples from its {split or 'training'} split, which is not "
+                "available; write a task that brings its own examples, such as gsm8k_cot, or one without "
+                "examples"
             )
         return config
 
@@ -211,7 +216,7 @@ class LmEval:
         config["custom_dataset"] = lambda **_: {split: datasets.Dataset.from_list([document])}
         built: Any = self._task(config=self._resolve_functions(config))
         if len(built.eval_docs) != 1:
-            raise Refused("leaves this row out (its process_docs); remove the row")
+            raise Refused("drops this row in its process_docs; remove the row")
         return built
 
     def _resolve_functions(self, value: Any) -> Any:

@@ -48,7 +48,7 @@ def _act(measuring: MeasuringCommand, study: Registration, as_json: bool, enter:
         if enter:
             locked_tree.enter(study, measuring.module)
     # Imported late: torch is slow, and --help and the refusals above do not need it.
-    with phase(locked_tree.phase_label("loading torch", "loading torch, compiled anew")):
+    with phase(locked_tree.phase_label("loading torch", "loading torch, compiling it afresh")):
         from protocol.workspace.study import open_study
 
         measure = load_attribute(measuring.measure)
@@ -67,7 +67,7 @@ def exclusive_attempt(study: "Study", instrument: Instrument) -> Iterator[None]:
     study_files.check_instrument(study.registration, instrument)
     with phase("hashing sources, packages and weights"):
         refuse_drift(study, with_weights=True)
-    with phase("deriving the lock again"):
+    with phase("rederiving the lock"):
         verify_before_claim.refuse_edited_lock(study, simulated=False)
     with claim.exclusive_run(study.registration):
         study_files.refuse_claimed(study.registration.reopen(), instrument)

@@ -36,7 +36,7 @@ def write(folder: Path, root: Path, sources: Mapping[str, str]) -> str:
         for name in sorted(sources):
             data = (root / name).read_bytes()
             if hashlib.sha256(data).hexdigest() != sources[name]:
-                raise Drifted(f"{name}: changed while it was being locked; register again")
+                raise Drifted(f"{name}: it changed while it was being locked; register again")
             member = zipfile.ZipInfo(name, _EPOCH)
             member.create_system = 3  # Unix, whatever system this is
             member.external_attr = 0o644 << 16
@@ -75,12 +75,14 @@ def _members(archive: Path) -> dict[str, bytes]:
             for member in zip_file.infolist():
                 name = member.filename
                 if name in members or not _is_inside(name):
-                    raise Tampered(f"{NAME}: the member {name!r} is there twice or leads outside")
+                    raise Tampered(f"{NAME}: the member {name!r} occurs twice or points outside the bundle")
                 if member.compress_type not in _COMPRESSIONS or member.flag_bits & _ENCRYPTED:
-                    raise Tampered(f"{NAME}: the member {name!r} is encrypted or packed as none of ours is")
+                    raise Tampered(
+                        f"{NAME}: the member {name!r} is encrypted or compressed, which kv-prereg never does"
+                    )
                 remaining -= member.file_size
                 if remaining < 0:
-                    raise Tampered(f"{NAME}: its members declare more bytes than any bundle of ours has")
+                    raise Tampered(f"{NAME}: its members declare more bytes than any bundle has")
                 with zip_file.open(member) as file:
                     members[name] = file.read(member.file_size + 1)  # inflates no more than that at once
                 if len(members[name]) != member.file_size:
@@ -97,10 +99,10 @@ def _read_zip(archive: Path) -> bytes:
     data = files.read(archive, MAX_BYTES)
     end = data[-_END.size :]
     if len(end) < _END.size or not end.startswith(b"PK\5\6") or data[-_END.size - 20 :].startswith(b"PK\6\7"):
-        raise Tampered(f"{NAME}: does not end as a bundle of ours; it was cut or edited")
+        raise Tampered(f"{NAME}: does not end like a bundle of kv-prereg; it was truncated or edited")
     _, _, _, _, members, directory, _, _ = _END.unpack(end)
     if members > MAX_MEMBERS or directory > MAX_MEMBERS * _ENTRY_BYTES:
-        raise Tampered(f"{NAME}: lists over {MAX_MEMBERS} members; no bundle of ours does")
+        raise Tampered(f"{NAME}: lists more than {MAX_MEMBERS} members, which no bundle has")
     return data
 
 

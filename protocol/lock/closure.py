@@ -56,5 +56,5 @@ def _code_files(folder: Path) -> Iterator[Path]:
         folders[:] = [name for name in folders if name != "__pycache__" and not name.startswith(".")]
         for name in folders:
             if (link := Path(parent, name)).is_symlink():
-                raise BadInput(f"{link} is a link to a folder; put the folder itself there")
+                raise BadInput(f"{link} is a link to a folder; put a real folder there")
         yield from (Path(parent, name) for name in names if name.endswith(_SUFFIXES))

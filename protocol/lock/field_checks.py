@@ -20,13 +20,13 @@ TOKENIZER_PREFIXES = ("tokenizer", "vocab")
 def find_faults(locked: Mapping[str, Any]) -> Iterator[str]:
     """Yield one message for each value that registering cannot have written."""
     if locked["parent"] is not None and locked["amends"] is not None:
-        yield "amends: a replication amends nothing"
+        yield "amends: a replication cannot also be an amendment"
     if (locked["parent"] or {}).get("selection") and "sweep" not in locked["protocol"]["content"]:
-        yield "parent.selection: no sweep is registered, of which a parent could have one"
+        yield "parent.selection: is present, but no sweep is registered"
     yield from _source_faults(locked["sources"])
     for name in (locked["git"] or {"differs": ()})["differs"]:
         if name not in locked["sources"]:
-            yield f"git.differs: {differences.format_value(name)} is no locked source"
+            yield f"git.differs: {differences.format_value(name)} is not a locked source"
     yield from _opened_faults(locked["opened"], locked["items"])
     cited = {arm: entry["name"] for arm, entry in locked.get(CITES, {}).items()}
     yield from differences.diff_values(cited, locked["protocol"]["content"].get(FIELD, {}), CITES)
@@ -34,19 +34,19 @@ def find_faults(locked: Mapping[str, Any]) -> Iterator[str]:
     yield from _full_use_faults(locked)
     yield from _weight_faults(locked["weights"], locked["sources"])
     if not locked["environment"]["distributions"]:
-        yield "environment.distributions: is empty, and nothing runs without torch"
+        yield "environment.distributions: is empty, although nothing runs without torch"
     if any(not text for text in locked["asked"].values()):
-        yield "asked: has an empty text; an arm that says nothing has no entry"
+        yield "asked: has an empty text; an arm without an extra prompt must have no entry"
 
 
 def _source_faults(locked: Mapping[str, str]) -> Iterator[str]:
     """Check that all sources are below the packages, and that the packages without which nothing runs are there."""
     packages = {name.partition("/")[0] for name in locked}
     for foreign in sorted(name for name in locked if name.partition("/")[0] not in closure.PACKAGES):
-        yield f"sources.{differences.format_value(foreign)}: lies below none of {', '.join(closure.PACKAGES)}"
+        yield f"sources.{differences.format_value(foreign)}: is in none of the packages {', '.join(closure.PACKAGES)}"
     for package in REQUIRED_PACKAGES:
         if package not in packages:
-            yield f"sources: has no file of {package}, without which nothing runs"
+            yield f"sources: has no file of {package}, which every run needs"
 
 
 def _opened_faults(opened: Any, items: Mapping[str, Any]) -> Iterator[str]:
@@ -55,11 +55,11 @@ def _opened_faults(opened: Any, items: Mapping[str, Any]) -> Iterator[str]:
             held_out = set(items.get(task, {}).get("confirm", ()))
             location = f"opened.{differences.format_value(entry['name'])}.{task}"
             if unknown := [problem for problem in problems if problem not in held_out]:
-                yield f"{location}: {differences.format_value(unknown[0])} is no held-out problem of this study"
+                yield f"{location}: {differences.format_value(unknown[0])} is not a held-out problem of this study"
             if len(set(problems)) < len(problems):
                 yield f"{location}: has a problem twice"
         if (entry["lock"] is None) != (not entry["problems"]):
-            yield f"opened.{differences.format_value(entry['name'])}: a lock and problems stand together"
+            yield f"opened.{differences.format_value(entry['name'])}: must have both a lock and problems, or neither"
 
 
 def _check_faults(checks: Mapping[str, Any], content: Mapping[str, Any]) -> Iterator[str]:
@@ -73,7 +73,7 @@ def _check_faults(checks: Mapping[str, Any], content: Mapping[str, Any]) -> Iter
         yield from differences.diff_values(model_names, sorted(content["models"]), "checks.same_kept.on")
         arm_names = {arm for pair in same_slots["pairs"] for arm in pair["arms"]} | set(same_slots["left_out"])
         for arm in sorted(arm_names - content["arms"].keys()):
-            yield f"checks.same_kept: {differences.format_value(arm)} is no arm"
+            yield f"checks.same_kept: {differences.format_value(arm)} is not an arm"
 
 
 def _full_use_faults(locked: Mapping[str, Any]) -> Iterator[str]:
@@ -83,9 +83,9 @@ def _full_use_faults(locked: Mapping[str, Any]) -> Iterator[str]:
             measured, dev = entry["held"].keys(), set(locked["items"].get(task, {}).get("dev", ()))
             location = f"full_use.{model!a}.{task!a}.held"
             if measured - dev:
-                yield f"{location}: {min(measured - dev)!a} is no development problem"
+                yield f"{location}: {min(measured - dev)!a} is not a development problem"
             elif measured != dev and "exclude" not in locked["protocol"]["content"]:
-                yield f"{location}: has {len(measured)} of {len(dev)} development problems, and none was excluded"
+                yield f"{location}: has {len(measured)} of {len(dev)} development problems, although none was excluded"
 
 
 def _weight_faults(weights: Mapping[str, Mapping[str, str]], bundled: Mapping[str, str]) -> Iterator[str]:
@@ -98,12 +98,12 @@ def _weight_faults(weights: Mapping[str, Mapping[str, str]], bundled: Mapping[st
         for name, digest in names.items():
             source = bundled.get(f"protocol/embedded/{model}/{name}", digest)
             if source != digest:
-                yield f"{location}: {differences.format_value(name)} is not the file of the bundle"
+                yield f"{location}: {differences.format_value(name)} differs from the file in the bundle"
             if not any(fnmatchcase(name, pattern) for pattern in sources.PATTERNS):
-                yield f"{location}: {differences.format_value(name)} is no file that a model is read from"
+                yield f"{location}: {differences.format_value(name)} is not a file from which a model is read"
         if not any(name.endswith(".safetensors") and not name.startswith(sources.CALIBRATED) for name in names):
             yield f"{location}: has no *.safetensors"
         if "config.json" not in names:
             yield f"{location}: has no config.json"
         if not any(name.startswith(TOKENIZER_PREFIXES) or name.endswith((".model", ".txt")) for name in names):
-            yield f"{location}: has no file of a tokenizer"
+            yield f"{location}: has no tokenizer file"

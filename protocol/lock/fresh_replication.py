@@ -47,8 +47,8 @@ def complete_protocol(text: str, parent: Lock) -> str:
         is_as_expected = False
     if not is_as_expected:
         raise BadInput(
-            f"protocol.toml: {', '.join(f'[{table}]' for table in changes)} could not be completed; write each as a "
-            "table of its own, one field a line, in a study of your own"
+            f"protocol.toml: {', '.join(f'[{table}]' for table in changes)} could not be filled in; start "
+            "your own study, and write each as a separate table with one field a line"
         )
     changed = ", ".join(f"{table}.{field}" for table, fields in changes.items() for field in fields) or "nothing"
     title = f"# A fresh replication of {parent.content['name']} (lock {parent.digest[:12]})"
@@ -65,7 +65,7 @@ def find_differences(parent: Mapping[str, Any], child: Mapping[str, Any], *, is_
                 {k: v for k, v in side.items() if k not in COMPLETED} for side in (parent[name], child[name])
             )
         if first != second:
-            yield f"protocol.content.{name}: differs from its parent's, of which it says that it is a fresh replication"
+            yield f"protocol.content.{name}: differs from its parent's, although it claims to be a fresh replication"
 
 
 def _list_changes(parent: Lock) -> Changes:

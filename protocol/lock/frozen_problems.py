@@ -31,7 +31,8 @@ def freeze_items(planned: PlannedStudy) -> dict[str, Any]:
     _refuse_duplicates(planned, frozen)
     if (size := len(canonical.dumps(frozen))) > MAX_PROBLEM_BYTES:
         raise BadInput(
-            f"tasks: their problems take {size} bytes of the lock, over {MAX_PROBLEM_BYTES}; give dev and confirm"
+            f"tasks: their problems take {size} bytes of the lock, more than the limit of "
+            f"{MAX_PROBLEM_BYTES}; reduce dev and confirm"
         )
     return frozen
 
@@ -56,12 +57,12 @@ def _refuse_duplicates(planned: PlannedStudy, items: Mapping[str, Any]) -> None:
             question = task.content_digest(item)
             if development_problem := developed.get(question):
                 raise BadInput(
-                    f"tasks: {table.name}: {item!a} is held out and asks what {development_problem} asks, "
-                    "for development; leave one of the two out"
+                    f"tasks: {table.name}: the held-out problem {item!a} is the same as the development "
+                    f"problem {development_problem}; leave one of the two out"
                 )
             if (first_task := held_out.setdefault((question, query_settings), table.name)) != table.name:
                 raise BadInput(
-                    f"tasks: {table.name}: {item!a} is asked by {first_task} in the same way; a problem counts "
+                    f"tasks: {table.name}: {item!a} is also a problem of {first_task}; a problem counts only "
                     "once, so leave it out of one of the two"
                 )
 
@@ -98,6 +99,6 @@ def refuse_wrong_golds(items: Mapping[str, Any], tasks: Mapping[str, Task]) -> N
                 is_correct = grader.grade(gold, rf"\boxed{{{gold}}}").status == "correct"
                 if not is_correct or grader.compare(gold, gold) != "same":
                     raise BadInput(
-                        f"tasks: {name}: the gold answer of {item} does not verify against itself; "
-                        f"leave the task out or correct its data"
+                        f"tasks: {name}: the gold answer of {item} is not graded as correct by its own "
+                        "grader; leave the task out or correct its data"
                     )

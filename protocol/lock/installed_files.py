@@ -110,7 +110,7 @@ def format_altered(altered: dict[str, str]) -> list[str]:
     if not altered:
         return []
     first, more = ", ".join(list(altered)[:3]), f" and {len(altered) - 3} more" if len(altered) > 3 else ""
-    return [f"installed files that differ from their packages, locked as they are: {first}{more}"]
+    return [f"installed files that differ from their packages are locked with these differences: {first}{more}"]
 
 
 def _record_lines(distribution: metadata.Distribution) -> Iterator[_RecordLine]:

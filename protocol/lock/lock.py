@@ -47,24 +47,26 @@ VERDICT_WORDS = MapOf(Choice("CONFIRMED", "REFUTED", "INCONCLUSIVE"))
 # The content of protocol.toml; protocol.plan.design declares the fields of its tables.
 PROTOCOL = Table(
     {
-        "title": Field(LINE, "What the study is."),
+        "title": Field(LINE, "The title of the study."),
         "question": Field(LINE, "The question that the rule answers."),
         "models": Field(TEXT_LIST, "The models."),
         "seeds": Field(ListOf(Integer(), 1), "The seeds."),
         "budgets": Field(TEXT_LIST, "The budgets, as text."),
         "tasks": Field(ListOf(OBJECT, 1), "The tasks."),
         "arms": Field(MapOf(OBJECT), "The arms by name."),
-        "generation": Field(OBJECT, "How lanes are decoded."),
-        "decision": Field(OBJECT, "The rule, and what it may depend on."),
-        "gate": Field(OBJECT, "What the full cache must reach.", if_absent="no gate"),
-        "sweep": Field(OBJECT, "Candidates of which the probe chooses.", if_absent="no choice"),
-        "randomness": Field(OBJECT, "The source of the late value.", if_absent="none is drawn"),
+        "generation": Field(OBJECT, "The settings of decoding."),
+        "decision": Field(OBJECT, "The rule and its settings."),
+        "gate": Field(OBJECT, "What the full cache must reach on each task.", if_absent="no gate"),
+        "sweep": Field(OBJECT, "The candidates among which the probe chooses.", if_absent="no choice"),
+        "randomness": Field(OBJECT, "The source of the late value.", if_absent="nothing is drawn"),
         "witness": Field(OBJECT, "The witness that stamps the lock.", if_absent="nobody"),
-        "outcome": Field(OBJECT, "The outcome by which arms are compared.", if_absent="what their answers are worth"),
+        "outcome": Field(OBJECT, "The outcome by which arms are compared.", if_absent="their answers' accuracy"),
         "exclude": Field(OBJECT, "Problems that are not run.", if_absent="none"),
         "claims": Field(MapOf(OBJECT), "Claims of arms, outside the rule.", if_absent="none"),
-        citations.FIELD: Field(MapOf(FOLDER_NAME), "Studies whose records arms take.", if_absent="all are decoded"),
-        "neighbours": Field(TEXT_LIST, "Budgets at which comparators alone run, as text.", if_absent="none"),
+        citations.FIELD: Field(
+            MapOf(FOLDER_NAME), "Studies whose records are used for arms.", if_absent="all arms are decoded"
+        ),
+        "neighbours": Field(TEXT_LIST, "Budgets at which only comparators run, as text.", if_absent="none"),
         runners.TABLE: Field(OBJECT, "Who decodes.", if_absent="this project"),
         **{
             instrument.name: Field(OBJECT, instrument.description, if_absent=instrument.if_absent)
@@ -78,12 +80,14 @@ _ITEMS = Table(
         "dev": Field(ListOf(Text()), "Ids of the development problems."),
         "confirm": Field(ListOf(Text()), "Ids of the held-out problems."),
         "source": Field(
-            DIGEST, "SHA-256 of what the problems are made of.", if_absent="the manifest is a locked source"
+            DIGEST, "SHA-256 of the data from which the problems are made.", if_absent="the manifest is a locked source"
         ),
-        "clusters": Field(MapOf(Text()), "What a problem shares with others, by id.", if_absent="nothing"),
-        "levels": Field(MapOf(Text()), "How difficult a problem is, by id.", if_absent="not said beforehand"),
+        "clusters": Field(MapOf(Text()), "The cluster of each problem, by id.", if_absent="nothing"),
+        "levels": Field(MapOf(Text()), "How difficult a problem is, by id.", if_absent="not known beforehand"),
         "population": Field(
-            Text(), "What the problems are a sample of, as the task declares it.", if_absent="these problems alone"
+            Text(),
+            "The population of which the problems are a sample, as the task declares it.",
+            if_absent="only these problems",
         ),
     }
 )
@@ -95,7 +99,7 @@ _PARENT = Table(
         "selection": Field(DIGEST, "Its selection.", if_absent="no sweep"),
         "fresh": Field(
             FLAG,
-            "True of a replication, whose problems and seeds are drawn after the lock.",
+            "True for a replication, whose problems and seeds are drawn after the lock.",
             if_absent="a reproduction: the same protocol, problems and seeds",
         ),
     }
@@ -103,8 +107,8 @@ _PARENT = Table(
 _DIFFERENCE = Table(
     {
         "path": Field(Text(), "Where."),
-        "was": Field(ANYTHING, "In the amended lock.", if_absent="not there"),
-        "is": Field(ANYTHING, "In this one.", if_absent="not there"),
+        "was": Field(ANYTHING, "The value in the amended lock.", if_absent="not there"),
+        "is": Field(ANYTHING, "The value in this lock.", if_absent="not there"),
     }
 )
 _AMENDS = Table(
@@ -112,31 +116,35 @@ _AMENDS = Table(
         "name": Field(FOLDER_NAME, "The folder of the study that this one amends."),
         "lock": Field(DIGEST, "Its lock."),
         "reason": Field(Text(), "Why."),
-        "diff": Field(ListOf(_DIFFERENCE), "What differs between the locks."),
-        "seen": Field(OBJECT, "What had been seen of it."),
+        "diff": Field(ListOf(_DIFFERENCE), "The differences between the locks."),
+        "seen": Field(OBJECT, "What had been seen of the amended study."),
         "after_claim": Field(FLAG, "Whether held-out problems had been claimed before."),
     }
 )
 _PREVIOUSLY_OPENED = Table(
     {
         "name": Field(FOLDER_NAME, "The folder of a registration that was claimed before this lock."),
-        "lock": Field(OrNull(DIGEST), "Its lock; null where the lock, or its file of problems, cannot be read."),
+        "lock": Field(
+            OrNull(DIGEST), "The digest of its lock; null where the lock, or its file of problems, cannot be read."
+        ),
         "problems": Field(MapOf(ListOf(Text(), 1)), "Ids of the held-out problems that both studies have, by task."),
     }
 )
 _CITED = Table(
     {
-        "name": Field(FOLDER_NAME, "The folder of the study whose records the arm takes."),
+        "name": Field(FOLDER_NAME, "The folder of the study whose records are used for the arm."),
         "lock": Field(DIGEST, "Its lock."),
-        "seal": Field(OrNull(DIGEST), "Its seal; null if it had none when this was locked."),
+        "seal": Field(OrNull(DIGEST), "The digest of its seal; null if it had none when this was locked."),
         "other_code": Field(Integer(), "Files and libraries used in decoding that differ from those in its lock."),
     }
 )
 _FULL_USE = Table(
     {
         "held": Field(MapOf(Integer(1)), "Slots per KV head and layer at the end of the answer, by problem."),
-        "mean": Field(Text(r"[1-9][0-9]*(/[1-9][0-9]*)?", "a whole number or a fraction"), "Their mean, exactly."),
-        "slots": Field(MapOf(Integer(1)), "Slots of each such budget, rounded up."),
+        "mean": Field(
+            Text(r"[1-9][0-9]*(/[1-9][0-9]*)?", "a whole number or a fraction"), "The exact mean of these slots."
+        ),
+        "slots": Field(MapOf(Integer(1)), "Slots of each budget that is a share of the full cache, rounded up."),
     }
 )
 _SLOTS = Table(
@@ -144,7 +152,7 @@ _SLOTS = Table(
         "bytes": Field(Integer(1), "Bytes of one slot of one head in one layer, as the arm stores it."),
         "recent": Field(
             Integer(1),
-            "Bytes of one head in one layer for its latest slots, if the arm stores them separately; a fixed size.",
+            "Fixed number of bytes of one head in one layer for its latest slots, if the arm stores them separately.",
             if_absent="none",
         ),
         "slots": Field(
@@ -154,7 +162,7 @@ _SLOTS = Table(
         ),
         "interval": Field(
             Integer(1),
-            "Decode steps between its events in cells of such a budget.",
+            "Decode steps between the arm's events in cells of such a budget.",
             if_absent="no plain interval, or no budget is in bytes",
         ),
     }
@@ -168,14 +176,16 @@ _SLOT_BYTES = Table(
 )
 _LAYERS = Table(
     {
-        "evictable": Field(Integer(1), "Layers of full attention: budgets and `heads` count these alone."),
-        "sliding": Field(Integer(1), "Layers that keep a window in every arm and are evicted from in none."),
+        "evictable": Field(Integer(1), "Layers of full attention: budgets and `heads` count only these."),
+        "sliding": Field(
+            Integer(1), "Sliding-window layers: they keep their window in every arm, and no arm evicts from them."
+        ),
         "window": Field(Integer(1), "The window: tokens that a token in these layers attends to, including itself."),
     }
 )
 _GIT = Table(
     {
-        "commit": Field(COMMIT, "What was checked out."),
+        "commit": Field(COMMIT, "The commit that was checked out."),
         "differs": Field(ListOf(Text()), "Locked sources that differ from the commit or are missing from it."),
     }
 )
@@ -183,20 +193,20 @@ _PROMISES = Table(
     {
         "fires": Field(
             Choice("never", "prefill", "interval", "slack", "every", "own"),
-            "When eviction steps fire: never; once the prefill is read; and while decoding, every interval that "
-            "finds more than the budget, once a lane holds the budget and the interval (slack), every interval, "
-            "or by a rule of its own.",
+            "When eviction steps fire: never; once after the prefill; or also while decoding: after every "
+            "interval that ends above the budget, when a lane holds the budget plus one interval (slack), "
+            "after every interval, or by the policy's own rule.",
         ),
         "interval": Field(
             OrNull(Integer(1)), "Decode steps between eviction steps; null if none fires while decoding."
         ),
         "grants_budget": Field(FLAG, "Whether every eviction step is granted the registered budget."),
-        "leaves_at_most": Field(FLAG, "Whether it leaves no more slots than it is granted."),
+        "leaves_at_most": Field(FLAG, "Whether an eviction step leaves no more slots than it is granted."),
         "leaves_exactly": Field(FLAG, "Whether exactly the granted slots remain when more were stored."),
         "may_leave_less": Field(FLAG, "Whether an eviction step may leave fewer slots than granted."),
         "parked_caches": Field(Integer(), "The most caches that a lane stores besides the active one."),
         "stores_as_computed": Field(FLAG, "Whether a slot takes the bytes of its key and value as computed."),
-        "is_press": Field(FLAG, "Whether a press of kvpress decides what is left."),
+        "is_press": Field(FLAG, "Whether a press of kvpress decides which slots are left."),
     }
 )
 _ENVIRONMENT = Table(
@@ -204,8 +214,12 @@ _ENVIRONMENT = Table(
         **{name: Field(Text(), name) for name in ("python", "implementation", "system", "machine")},
         "library": Field(DIGEST, "SHA-256 over the files of the standard library."),
         "distributions": Field(
-            MapOf(Table({"version": Field(Text(), "Its version."), "files": Field(DIGEST, "Of its list of files.")})),
-            "What is installed, by name.",
+            MapOf(
+                Table(
+                    {"version": Field(Text(), "Its version."), "files": Field(DIGEST, "SHA-256 of its list of files.")}
+                )
+            ),
+            "The installed packages, by name.",
         ),
         "altered": Field(MapOf(Text()), "SHA-256 of installed files that differ from their package's list, by path."),
         "own": Field(MapOf(DIGEST), "SHA-256 of the files that make this project importable, by path."),
@@ -214,7 +228,7 @@ _ENVIRONMENT = Table(
                 {name: Field(Text(), name) for name in ("build", "cpu", "device", "version")}
                 | {"threads": Field(Integer(1), "threads")}
             ),
-            "How it was built and run.",
+            "How Python was built and run.",
             if_absent="another harness decodes",
         ),
     }
@@ -222,43 +236,46 @@ _ENVIRONMENT = Table(
 _SHARES = Table({name: Field(SHARE, name) for name in ("low", "share", "high")})
 _SIZE = Table(
     {
-        "type_one_over_nominal": Field(Text(r"\d+\.\d{3}"), "How often the method errs, over the level."),
-        "type_one_setting": Field(Text(), "Where it errs most."),
+        "type_one_over_nominal": Field(Text(r"\d+\.\d{3}"), "The method's error rate divided by the level."),
+        "type_one_setting": Field(Text(), "The setting with the highest error rate."),
         "minimal_detectable_effect": Field(MapOf(Text(r"none|0\.\d{3}|1\.000")), "By discordance."),
     }
 )
 _GOLDS = Table(
     {
-        "purpose": Field(Text(), "Why golds were read."),
+        "purpose": Field(Text(), "Why gold answers were read."),
         "dev": Field(Integer(), "Lanes on development problems."),
         "confirm": Field(Integer(), "Lanes on held-out problems."),
     }
 )
 _ERRORS = Table(
     {
-        **{word: Field(_SHARES, f"Of simulated studies that were {word}.") for word in ("confirmed", "refuted")},
+        **{
+            word: Field(_SHARES, f"The share of simulated studies that were {word}.")
+            for word in ("confirmed", "refuted")
+        },
         "discordance": Field(Text(), "The share of problems on which arms differ."),
-        "setting": Field(Text(), "What was simulated."),
+        "setting": Field(Text(), "The simulated setting."),
         "studies": Field(Integer(), "How many."),
     }
 )
 _SAME_SLOTS = Table(
     {
         "pairs": Field(ListOf(Table({"arms": Field(ListOf(Text(), 2), "Two.")}, allow_extra=True)), "Arms alike."),
-        "on": Field(MapOf(Text()), "What ran for each model."),
+        "on": Field(MapOf(Text()), "The network that ran for each model."),
         "left_out": Field(ListOf(Text()), "Arms that were not compared."),
     }
 )
 _CHECKS = Table(
     {
-        "tests": Field(Integer(1), "Of the family."),
-        "corrected_alpha": Field(SHARE, "The level of each."),
-        "problems": Field(MapOf(_SIZE), "By number of problems, or of clusters of a task that has some."),
+        "tests": Field(Integer(1), "Number of tests in the family."),
+        "corrected_alpha": Field(SHARE, "The level of each test."),
+        "problems": Field(MapOf(_SIZE), "By number of problems, or of clusters in tasks with clusters."),
         "golds": Field(MapOf(_GOLDS), "Number of gold answers that were graded against themselves, by task."),
         "scored": Field(ListOf(Text()), "Tasks whose answers have scores."),
         "rule": Field(
             Table({name: Field(VERDICT_WORDS, name) for name in ("verdicts", "gates")}),
-            "The rule, on simulated studies.",
+            "The self-test of the rule on simulated studies.",
         ),
         "decision_errors": Field(_ERRORS, "How often the rule decides if the arms do not differ."),
         "same_kept": Field(_SAME_SLOTS, "Arms that keep the same slots."),
@@ -279,22 +296,31 @@ FIELDS = documents.declare_document(
             ),
         ),
         citations.CITES: Field(
-            MapOf(_CITED, min_length=1), "Studies whose records arms take, by arm.", if_absent="every arm is decoded"
+            MapOf(_CITED, min_length=1),
+            "Studies whose records are used for arms, by arm.",
+            if_absent="every arm is decoded here",
         ),
         "judging": Field(
             Integer(1, 4),
-            "The rules of judging: 3, with `slip` 4, or fewer where a study that ships with kv-prereg is "
-            "run again as it was locked.",
+            "The version of the judging rules: 3, or 4 with `slip`; lower where a study that ships with "
+            "kv-prereg is run again as it was locked.",
         ),
         "chance": Field(
-            MapOf(SHARE), "Share that a guess gets right, by task; empty if `judging` is 1 or an outcome is registered."
+            MapOf(SHARE),
+            "The share of answers that guessing gets right, by task; empty if `judging` is 1 or an outcome "
+            "is registered.",
         ),
-        "ledger": Field(HEAD, "The ledger's head at locking: no line yet."),
+        "ledger": Field(HEAD, "The ledger's head at locking: it has no line yet."),
         "git": Field(OrNull(_GIT), "The commit; null outside a repository."),
         "signer": Field(OrNull(SIGNER), "The public key that signs the lock; null without one."),
         "protocol": Field(
-            Table({"sha256": Field(DIGEST, "Of protocol.toml."), "content": Field(PROTOCOL, "What was read from it.")}),
-            "What was registered.",
+            Table(
+                {
+                    "sha256": Field(DIGEST, "Digest of protocol.toml."),
+                    "content": Field(PROTOCOL, "The values that were read from it."),
+                }
+            ),
+            "The registered protocol.",
         ),
         "grid": Field(ListOf(_CELL, 1), "Every cell that confirm runs."),
         "policies": Field(MapOf(MapOf(Text())), "Every setting of each arm's policy, by its path."),
@@ -305,16 +331,18 @@ FIELDS = documents.declare_document(
             Table(
                 {
                     "lanes": Field(
-                        MapOf(Integer(1)), "Lanes that decode at once, by model; empty where no number depends on it."
+                        MapOf(Integer(1)),
+                        "The number of lanes that decode at once, by model; empty where no number depends on it.",
                     ),
                     "first_event": Field(Integer(0), "Decode steps before which no event fires."),
                 }
             ),
-            "How lanes decode, where the protocol may leave it out.",
+            "Settings of decoding that the protocol may leave out.",
         ),
         "full_use": Field(
             MapOf(MapOf(_FULL_USE)),
-            "What the full cache held on development problems, by model and task, if a budget is a share of it.",
+            "The slots that the full cache held on development problems, by model and task, if a budget is a "
+            "share of them.",
         ),
         "slot_bytes": Field(
             MapOf(_SLOT_BYTES),
@@ -333,8 +361,8 @@ FIELDS = documents.declare_document(
             Table(
                 {
                     "name": Field(Text(), "The rule."),
-                    "source": Field(Text(), "The file that it is in."),
-                    "sha256": Field(DIGEST, "Of that file."),
+                    "source": Field(Text(), "The file of the rule."),
+                    "sha256": Field(DIGEST, "Digest of that file."),
                 }
             ),
             "The rule that gives the verdict.",
@@ -378,7 +406,7 @@ def write(folder: Path, content: Mapping[str, Any]) -> str:
 def refuse_second(folder: Path) -> None:
     """Raise AlreadyClaimed when `folder` is locked."""
     if files.exists(folder / NAME):
-        raise AlreadyClaimed(f"{folder} is locked already; register another study in another folder")
+        raise AlreadyClaimed(f"{folder} is locked already; register a new study in another folder")
 
 
 def read(folder: Path) -> Lock:
@@ -394,7 +422,7 @@ def read(folder: Path) -> Lock:
         return document
     if document.digest not in version_1.PROTOCOLS:
         raise Tampered(
-            f"{NAME}: has version 1, which only the studies that ship with kv-prereg have; it was edited, or it has "
-            "to be registered anew by this release"
+            f"{NAME}: has version 1, which only the studies that ship with kv-prereg may have; it was edited, "
+            "or must be registered again with this release"
         )
     return document._replace(content=version_1.complete(document.content))

@@ -30,12 +30,13 @@ def find_shadowing(root: Path = ROOT, search_path: Sequence[str] | None = None) 
         if origin is not None and Path(origin).resolve() != expected.resolve():
             return (
                 f"{package}: Python finds {origin} before kv-prereg's own package of that name; rename it, or "
-                "take its folder from PYTHONPATH; typed as kv-prereg, no command looks where it is typed"
+                "remove its folder from PYTHONPATH; commands that are started as kv-prereg do not look in "
+                "the current folder"
             )
         if (digest := recorded.get(f"{package}/__init__.py")) is not None and _digest(expected) != digest:
             return (
-                f"{package}: {expected} is not the file that kv-prereg installed: another distribution has "
-                f"{package} too; install kv-prereg in an environment of its own"
+                f"{package}: {expected} is not the file that kv-prereg installed: another distribution also "
+                f"contains {package}; install kv-prereg in a separate environment"
             )
     return None
 

@@ -74,18 +74,21 @@ def check_opened(study: Registration) -> OpenedFindings:
             continue
         elif _has_committed_claim(other, locked["git"]):
             findings.faults.append(
-                f"opened: does not list {other.name}, whose claim is in the commit that it was locked on"
+                f"opened: does not list {other.name}, whose claim is in the commit at which this study was locked"
             )
         elif not _is_beside(other, folder):
             continue
         elif digest in version_1.PROTOCOLS:
-            findings.faults.append(f"opened: does not list {other.name}, which was claimed before this release")
+            findings.faults.append(
+                f"opened: does not list {other.name}, which was claimed before the release of kv-prereg that "
+                "locked this study"
+            )
         elif _cite_one_study(study, other, others):
             continue
         elif locked["git"] is None and not _lists(other, study.lock.digest):
             findings.undetermined.append(
-                f"opened: whether {other.name}, which has the same held-out problems, was claimed before this was "
-                "locked: neither lists the other, and the lock names no commit"
+                f"opened: {other.name} has the same held-out problems, but it is unknown whether it was "
+                "claimed before this was locked: neither lists the other, and the lock names no commit"
             )
     return findings
 
@@ -125,7 +128,7 @@ def _parent_faults(study: Registration) -> Iterator[str]:
     parent's protocol only where it has to.
     """
     if study.parent is not None and not study.reproduces and RANDOMNESS not in study.protocol:
-        yield f"parent.fresh: says that problems are drawn anew, and there is no [{RANDOMNESS}]"
+        yield f"parent.fresh: says that problems are drawn afresh, but there is no [{RANDOMNESS}]"
     if (parent := study.find_parent()) is None:
         return
     content, parent_content = study.lock.content, parent.lock.content

@@ -45,10 +45,10 @@ def sign(folder: Path, key: Path) -> Path:
     signer = lock.read(folder).content.get("signer")
     path = folder / NAME
     if files.exists(path):
-        raise AlreadyClaimed(f"{path} exists: the lock is signed already, which happens once")
+        raise AlreadyClaimed(f"{path} exists: the lock is signed already, and a lock is signed only once")
     line = _public_key(key)
     if signer not in {None, line}:
-        raise BadInput(f"{key}: is not the key that {lock.NAME} names, {_fingerprint(signer)}")
+        raise BadInput(f"{key}: is not the key that {lock.NAME} names, which is {_fingerprint(signer)}")
     files.create(path, _make_signature(key, line, files.read(folder / lock.NAME)))
     return path
 
@@ -66,20 +66,20 @@ def check(folder: Path, signers: Path | None = None) -> str:
     signer = lock.read(folder).content.get("signer")
     if not files.exists(folder / NAME):
         if signer is not None:
-            raise Tampered(f"{NAME}: missing, and the lock names who signs it, {_fingerprint(signer)}")
+            raise Tampered(f"{NAME}: missing, although the lock names its signer, {_fingerprint(signer)}")
         if signers is not None:
-            raise Tampered(f"{NAME}: missing, and a signature by one of {signers.name} is asked for")
+            raise Tampered(f"{NAME}: missing, but you require a signature by one of {signers.name}")
         raise NotRun(lock.UNSIGNED)
     data, signature = files.read(folder / lock.NAME), files.read(folder / NAME, MAX_BYTES)
     fingerprint = _signer_fingerprint(data, signature)
     if fingerprint is None:
         raise Tampered(f"{NAME}: is not a signature of this {lock.NAME}")
     if signer is not None and fingerprint != _fingerprint(signer):
-        raise Tampered(f"{NAME}: is by {fingerprint}, and the lock names {_fingerprint(signer)}")
+        raise Tampered(f"{NAME}: is by {fingerprint}, but the lock names {_fingerprint(signer)}")
     key_text = f"{fingerprint}, the key that the lock names" if signer is not None else fingerprint
     if signers is None:
-        return f"signed with {key_text}; nobody vouches here for whose key that is"
-    return f"signed with {key_text}, which is {_find_principal(signature, data, signers)}'s"
+        return f"signed with {key_text}; nothing here shows whose key this is"
+    return f"signed with {key_text}, which belongs to {_find_principal(signature, data, signers)}"
 
 
 def _public_key(key: Path) -> str:
@@ -90,7 +90,7 @@ def _public_key(key: Path) -> str:
         raise BadInput(f"{key}: no such key; make one with: ssh-keygen -t ed25519 -f {key}")
     result = ssh.run_keygen("-y", "-P", "", "-f", str(key))
     if not (match := _KEY_LINE.fullmatch(result.stdout.decode(errors="replace").strip())):
-        raise BadInput(f"{key}: {_last_error(result)}; a key with a passphrase needs {key.name}.pub beside it")
+        raise BadInput(f"{key}: {_last_error(result)}; a key with a passphrase needs {key.name}.pub next to it")
     return f"{match[1]} {match[2]}"
 
 
@@ -100,14 +100,14 @@ def _make_signature(key: Path, line: str, data: bytes) -> bytes:
     if result.returncode:
         raise BadInput(f"{key}: cannot sign: {_last_error(result)}; if it has a passphrase, run: ssh-add {key}")
     if (fingerprint := _signer_fingerprint(data, result.stdout)) != _fingerprint(line):
-        raise BadInput(f"{key}: signs as {fingerprint}, which is not the public key beside it")
+        raise BadInput(f"{key}: signs as {fingerprint}, which differs from the public key next to it")
     return result.stdout
 
 
 def _find_principal(signature: bytes, data: bytes, signers: Path) -> str:
     """Return who in the list signed `data`. Raises Tampered when nobody did."""
     if (name := ssh.find_principal(signers, NAMESPACE, data, signature.decode(errors="replace"))) is None:
-        raise Tampered(f"{NAME}: is signed by none of those whom {signers.name} allows for {NAMESPACE}")
+        raise Tampered(f"{NAME}: is signed by none of the signers that {signers.name} allows for {NAMESPACE}")
     return name
 
 

@@ -29,7 +29,7 @@ def run_keygen(*arguments: str, data: bytes = b"") -> subprocess.CompletedProces
         if_slow="; touch the key and try again",  # a security key waits to be touched
     )
     if b"unknown option" in result.stderr or b"illegal option" in result.stderr:
-        raise Unable("this ssh-keygen cannot sign; install OpenSSH 8.2 or newer")
+        raise Unable("the installed ssh-keygen cannot sign; install OpenSSH 8.2 or newer")
     return result
 
 

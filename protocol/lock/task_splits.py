@@ -18,8 +18,8 @@ def take_subset(full_split: Mapping[str, Any], table: Mapping[str, Any]) -> dict
         ids, requested = full_split[part], table.get(part)
         if requested is not None and requested > len(ids):
             raise BadInput(
-                f"tasks: {table['name']}: {part}: {requested} problems are asked for and there are {len(ids)}; "
-                f"write {len(ids)} or fewer, or leave {part} out"
+                f"tasks: {table['name']}: {part}: {requested} problems are registered, but there are only "
+                f"{len(ids)}; write {len(ids)} or fewer, or leave {part} out"
             )
         subset[part] = list(ids if requested is None else splits.subsample(ids, requested))
     selected_ids = {*subset["dev"], *subset["confirm"]}
@@ -38,7 +38,7 @@ def read_split(name: str, task: Task) -> dict[str, Any]:
     except splits.SplitError as error:
         raise (Drifted if name in registry.TASKS else BadInput)(f"tasks: {name}: {error}") from error
     if tuple(manifest.ids) != tuple(task.ids()) or manifest.source != task.source():
-        raise Drifted(f"tasks: {name}: is not the task that splits/{name}.json was made from; restore both")
+        raise Drifted(f"tasks: {name}: is not the task from which splits/{name}.json was made; restore both")
     for part in ("confirm",) if registry.is_held_out(task) else ("dev", "confirm"):
         if not getattr(manifest, part):
             raise BadInput(f"tasks: {name}: its {part} split is empty; choose a larger task")
@@ -72,9 +72,10 @@ def refuse_few_topics(items: Mapping[str, Any], tasks: Mapping[str, Task]) -> No
         count = len({topics[problem] for problem in item["confirm"] if problem in topics})
         if 0 < count < MIN_CONFIRMATORY <= len(item["confirm"]):
             raise BadInput(
-                f"tasks.{name}: its {len(item['confirm'])} held-out problems are about {count} topics, and so are "
-                f"{count} independent ones, of which no interval holds; write {registry.successor(name)}, whose "
-                f"problems have a topic each, or confirm = {MIN_CONFIRMATORY - 1} or fewer, which only screens"
+                f"tasks.{name}: its {len(item['confirm'])} held-out problems are about only {count} topics, "
+                f"so they count as {count} independent problems, too few for a valid interval; write "
+                f"{registry.successor(name)}, whose problems have different topics, or confirm = "
+                f"{MIN_CONFIRMATORY - 1} or less, which only screens"
             )
 
 

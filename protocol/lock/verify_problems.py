@@ -73,7 +73,9 @@ def _item_of_manifest(
     path = _manifest_path(name)
     locked_item: dict[str, Any] = study.lock.content["items"][name]
     if hashlib.sha256(data).hexdigest() != study.lock.content["sources"].get(path):
-        fields.faults.append(f"items.{name}: {path} is not in the locked sources as it was locked")
+        fields.faults.append(
+            f"items.{name}: {path} differs from its locked version in the sources, or is missing there"
+        )
         return locked_item
     facts: dict[str, Any] = {}
     if name in registry.TASKS:
@@ -128,7 +130,7 @@ def _data_digest(study: Registration, table: Mapping[str, Any], task: Task | Non
 
         path = study.folder / file
         if Path(file).name != file or not path.is_file() or path.is_symlink():
-            faults.append(f"data.{name}: {file} is not here; bring the file that was locked")
+            faults.append(f"data.{name}: {file} is not here; restore the file that was locked")
             return locked
         digest = files.plain_sha256(path, file_rows.MAX_BYTES)
         faults.extend(differences.diff_values(locked, digest, f"data.{name}"))

@@ -60,7 +60,7 @@ def _describe_lock(lock: Mapping[str, Any]) -> str:
     return (
         f"{content['title']}: {len(lock['grid'])} cells ({design}) on {held_out} held-out problems; rule "
         f"{decision['rule']} at alpha {decision['alpha']} over {lock['checks']['tests']} contrasts"
-        + (f"; says that it replicates {parent}" if parent else "")
+        + (f"; states that it replicates {parent}" if parent else "")
     )
 
 
@@ -72,17 +72,18 @@ def list_unproven(study: Registration, findings: Iterable[Finding], anchored: bo
     sentences = []
     if study.has("records") and status.get("replay") != "held":
         sentences.append(
-            "That the records came out of the models: --replay decodes those that carry it again, a replication all."
+            "That the records were produced by the models: --replay decodes again a sample of the lanes on "
+            "which the verdict depends most, and a replication decodes all lanes."
         )
     if status.get("grid") == "held" and status.get("replay") != "held":
         excluded, problems = records.count_excluded(study.confirm_records)
         if excluded:
             prefix = f"That the {excluded} excluded problems (of {problems}) were too long"
-            sentences.append(f"{prefix}: --replay looks at each.")
+            sentences.append(f"{prefix}: --replay checks each of them.")
     if not anchored:
-        sentences.append("When anything was written: no outside witness has seen it (UNANCHORED).")
+        sentences.append("When anything was written: no outside witness has stamped it (UNANCHORED).")
     if status.get("randomness") != "held":
-        sentences.append("That the seeds were not picked by their result: the author chose them.")
+        sentences.append("That the seeds were not chosen for their results: the author chose them.")
     return [*sentences, "That nothing was tried in private before the lock."]
 
 

@@ -13,8 +13,9 @@ def describe_byte_budgets(lock: Mapping[str, Any]) -> str:
     if not any("slots" in entry for entry in entries):
         return ""
     return (
-        "; in bytes: keys and values of one lane over all layers and heads; bytes of: those of so many slots "
-        "as computed; each arm has as many slots as fit, in the form in which it stores them"
+        '; a budget in bytes counts keys and values of one lane over all layers and heads; "bytes of" a '
+        "number of slots means the bytes of these slots as computed; each arm has as many slots as fit, in "
+        "the form in which it stores them"
     )
 
 
@@ -25,8 +26,8 @@ def describe_slots(lock: Mapping[str, Any]) -> list[str]:
     sentences = []
     for model, entry in lock.get("layers", {}).items():
         sentences.append(
-            f"On {model}, slots are of the {entry['evictable']} layers of full attention; no budget covers "
-            f"its {entry['sliding']} sliding-window layers: each keeps the last {entry['window']} "
+            f"On {model}, slots are counted in the {entry['evictable']} layers of full attention. No budget "
+            f"covers its {entry['sliding']} sliding-window layers: each keeps the last {entry['window']} "
             "tokens in every arm."
         )
     for model, model_entry in lock.get(FIELD, {}).items():
@@ -34,17 +35,18 @@ def describe_slots(lock: Mapping[str, Any]) -> list[str]:
         for size, recent in sorted({(entry["bytes"], entry.get("recent", 0)) for entry in arms.values()}):
             alike = [arm for arm, entry in arms.items() if (entry["bytes"], entry.get("recent", 0)) == (size, recent)]
             facts = [f"On {model}, a slot of {', '.join(alike)} takes {size} bytes in each head of a layer"]
-            facts += [f"its latest slots take {recent} bytes more, however many there are"] if recent else []
+            facts += [f"its latest slots take another {recent} bytes, whatever their number"] if recent else []
             slots_by_budget: Mapping[str, int] = next((arms[arm]["slots"] for arm in alike if "slots" in arms[arm]), {})
-            facts += [f"{budget} is {slots} of them" for budget, slots in slots_by_budget.items()]
+            facts += [f"{budget} gives {slots} slots" for budget, slots in slots_by_budget.items()]
             waits = sorted({arms[arm]["interval"] for arm in alike if "interval" in arms[arm]})
-            facts += [f"with {', '.join(map(str, waits))} more between events"] if waits else []
+            facts += [f"with {', '.join(map(str, waits))} more slots between events"] if waits else []
             sentences.append("; ".join(facts) + ".")
         packed = [arm for arm in arms if lock.get("policies", {}).get(arm, {}).get("state", "").startswith(QUANTISED)]
         if packed:
             sentences.append(
-                f"On {model}, {', '.join(packed)} unpack the slots of one layer at a time for attention: work space of "
-                "the bytes of these slots as computed, which no measured memory has in it."
+                f"On {model}, {', '.join(packed)} unpack the slots of one layer at a time for attention. The "
+                "work space for this, the bytes of these slots as computed, is not part of any measured "
+                "memory."
             )
     return sentences + _describe_mismatch(lock)
 
@@ -58,6 +60,6 @@ def _describe_mismatch(lock: Mapping[str, Any]) -> list[str]:
     if not has_unlike_sizes or any("slots" in entry for arms in arms_by_model for entry in arms):
         return []
     return [
-        "Budgets are equal slots, and memory is matched in bytes: arms whose slots take other bytes will not "
-        'match. Budgets in bytes ("bytes of 64") give each arm as many slots as fit.'
+        "Budgets give equal numbers of slots, but memory is matched in bytes: arms whose slots have "
+        'different sizes will not match. Budgets in bytes ("bytes of 64") give each arm as many slots as fit.'
     ]

@@ -21,7 +21,7 @@ from protocol.models.fetch import fetch
 def main(argv: list[str] | None = None) -> int:
     parser = command_line.make_parser("kv-prereg models", __doc__)
     subcommands = parser.add_subparsers(dest="act", required=True)
-    subcommands.add_parser("list", help="the models by name, and which are here")
+    subcommands.add_parser("list", help="list the models by name, and which of them are on this machine")
     subcommands.add_parser("fetch", help="download one model, or verify it").add_argument("source")
     args = parser.parse_args(argv)
     try:

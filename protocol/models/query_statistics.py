@@ -37,7 +37,7 @@ def explain_misfit(value: Statistics, network: PreTrainedModel) -> str:
     actual, expected = list(value.query_mean.shape), list(expected_shape(network))
     if actual == expected:
         return ""
-    return f"is of {actual} layers, query heads and pairs, the model has {expected}"
+    return f"has the shape {actual} (layers, query heads, pairs), but the model needs {expected}"
 
 
 def expected_shape(network: PreTrainedModel) -> tuple[int, int, int]:
@@ -81,7 +81,7 @@ def measure(network: PreTrainedModel, texts: Iterable[Sequence[int]], tokens: in
             if counted == tokens:
                 break
     if not counted:
-        raise BadInput("texts: hold no token; give at least one")
+        raise BadInput("texts: contain no token; give at least one")
     calibrated = Statistics(
         query_mean=(mean / counted).to(torch.complex64),
         query_magnitude=(magnitude / counted).float(),
@@ -98,7 +98,7 @@ def rotation(network: PreTrainedModel, pairs: int) -> Rotation:
     prefix = f"{FULL}_" if hasattr(rotary, f"{FULL}_inv_freq") else ""  # each kind of layer has its own rule
     frequencies = getattr(rotary, f"{prefix}inv_freq", None)
     if frequencies is None or len(frequencies) != pairs:
-        raise BadInput("model: does not rotate every pair of a head; choose one with full rotary embedding")
+        raise BadInput("model: does not rotate every pair of a head; choose a model with full rotary embedding")
     return Rotation(frequencies, float(getattr(rotary, f"{prefix}attention_scaling")))
 
 

@@ -118,12 +118,12 @@ def explain_misfit(value: Routes, network: PreTrainedModel) -> str:
     """Return why this value does not fit the network; empty if it does."""
     config = network.config
     actual, expected = list(value.attention.shape), [evictable(config), config.num_key_value_heads]
-    return "" if actual == expected else f"is of {actual} layers and KV heads, the model has {expected}"
+    return "" if actual == expected else f"has the shape {actual} (layers, KV heads), but the model needs {expected}"
 
 
 def check_queries(queries: int) -> None:
     if not queries:
         raise BadInput(
-            f"tokens: no answer that was measured goes on behind {min(BUDGETS) + 1} tokens; raise --tokens, "
-            "or give a task of longer answers"
+            f"tokens: no measured answer is longer than {min(BUDGETS) + 1} tokens; raise --tokens, or choose "
+            "a task with longer answers"
         )

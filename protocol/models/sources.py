@@ -80,7 +80,7 @@ def parse(source: str) -> Packaged | Embedded | Hub | Folder:
     kind, _, rest = source.partition(":")
     if kind == "path":
         if not rest:
-            raise BadInput(f"model {source!r}: names no folder; write path:<folder>")
+            raise BadInput(f"model {source!r}: does not name a folder; write path:<folder>")
         return Folder(Path(rest).expanduser())
     if kind == "hf":
         match = re.fullmatch(rf"({REPOSITORY})@([0-9a-f]{{40}})", rest, re.ASCII)
@@ -100,13 +100,13 @@ def _suggest_source(source: str) -> str:
         return _suggest_commit(repository[1])
     if source.startswith(("/", "./", "../", "~")):
         return f"write path:{source} for a folder"
-    return f"{suggest(source, MODELS)}; others are hf:<owner>/<name>@<commit> or path:<folder>"
+    return f"{suggest(source, MODELS)}; other models are written hf:<owner>/<name>@<commit> or path:<folder>"
 
 
 def _suggest_commit(repository: str) -> str:
     return (
-        f"write hf:{repository}@<commit>, with the 40 hex digits of a commit, since a branch can move "
-        f"(the newest: git ls-remote https://huggingface.co/{repository} HEAD)"
+        f"write hf:{repository}@<commit>, with the 40 hex digits of a commit, since branches can change (the "
+        f"newest: git ls-remote https://huggingface.co/{repository} HEAD)"
     )
 
 
@@ -149,7 +149,9 @@ def locate(source: str, home: Path) -> Path:
         raise BadInput(f"model {source!r}: nothing at {folder}; {fix}")
     for pattern in PICKLES:
         for pickled in sorted(folder.glob(pattern)):
-            raise BadInput(f"model {source!r}: {pickled} is a pickle, which can run code; keep safetensors only")
+            raise BadInput(
+                f"model {source!r}: {pickled} is a pickle file, which can run code; use only safetensors files"
+            )
     for pattern in ("*.safetensors", "config.json"):
         if not any(folder.glob(pattern)):
             raise BadInput(f"model {source!r}: no {pattern} in {folder}; name a folder that save_pretrained wrote")

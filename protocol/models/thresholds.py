@@ -50,8 +50,8 @@ def fit_thresholds(sparsity: Tensor) -> ThresholdFit:
     layers, segments = sparsity.shape
     if segments < MIN_SEGMENTS:
         raise BadInput(
-            f"tokens: the answers that were measured have {segments} whole segments, thresholds need "
-            f"{MIN_SEGMENTS}; raise --tokens, or give a task of longer answers"
+            f"tokens: the measured answers have {segments} whole segments, but thresholds need "
+            f"{MIN_SEGMENTS}; raise --tokens, or choose a task with longer answers"
         )
     sparsity = sparsity.double().cpu()
     depths = {layer: valley.depth for layer in range(layers) if (valley := find_valleys(sparsity[layer]))}
@@ -112,4 +112,4 @@ def explain_misfit(value: Thresholds, network: PreTrainedModel) -> str:
     layers = evictable(network.config)
     if all(0 <= layer < layers for layer in value.layers):
         return ""
-    return f"is of layers {list(value.layers)}, the model has {layers}"
+    return f"has the layers {list(value.layers)}, but the model has {layers}"

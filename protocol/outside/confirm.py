@@ -32,13 +32,13 @@ def confirm_outside(
     """
     if outputs is not None and not study.has(CLAIM):  # whoever has outputs by now cannot have the released problems
         raise BadInput(
-            f"--outputs {outputs}: {study.folder} is not claimed, and outputs are made after it; first: kv-prereg "
-            f"confirm {study.folder}"
+            f"--outputs {outputs}: {study.folder} is not claimed yet, and outputs must be made after the "
+            f"claim; first run: kv-prereg confirm {study.folder}"
         )
     with phase("hashing sources"):
         compared = drift.compare_locked_sources(study.lock.content)
         drift.refuse(study, compared + drift.compare_data(study.lock.content, study.folder))
-    with phase("deriving the lock again"):
+    with phase("rederiving the lock"):
         data, protocol = read_protocol(study.folder)
         derive.refuse_edited_lock(study, PlannedStudy(protocol, files.cache_home(), folder=study.folder), data)
     with claim.exclusive_run(study):
@@ -78,8 +78,8 @@ def list_commands(study: Registration) -> list[str]:
     """Return what is to be run, one line each."""
     counts = ", ".join(f"{len(ids)} of {task}" for task, ids in released.list_ids(study).items())
     return [
-        f"claimed; the problems to run are in {study.folder / RELEASED}: {counts}",
-        "run these problems, and no others, with every arm, and leave what it writes in OUTPUTS/ARM:",
+        f"claimed; the problems to run are listed in {study.folder / RELEASED}: {counts}",
+        "run these problems, and no others, with every arm, and put the outputs of each arm into OUTPUTS/ARM:",
         *(f"  {name}: {arm['command']}" for name, arm in study.protocol["arms"].items()),
         f"then: kv-prereg confirm {study.folder} --outputs OUTPUTS",
     ]

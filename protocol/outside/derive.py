@@ -11,7 +11,7 @@ from protocol.preflight import rule_checks
 from protocol.workspace import differences
 from protocol.workspace.planned_study import PlannedStudy
 
-NOT_RUN = "not run: outputs are made by another harness"
+NOT_RUN = "not run: another harness makes the outputs"
 
 
 def derive_outside(
@@ -47,4 +47,4 @@ def refuse_edited_lock(study: Registration, planned: PlannedStudy, data: bytes) 
         *sibling_registrations.find_contradictions(study),
         *sibling_registrations.check_opened(study).faults,
     ]
-    differences.refuse_differences(differing, "; it was edited after it was locked, so restore it")
+    differences.refuse_differences(differing, "; it was edited after it was locked; restore it")

@@ -42,10 +42,13 @@ class RunnerTable:
 
     kind: str = declare(Choice(*RUNNERS), "Another harness decodes.", "outside")
     metric: str | None = optional(
-        VisibleText(), "The score to read, in files with several.", "exact_match", if_absent="the only one"
+        VisibleText(), "The score to read from files with several scores.", "exact_match", if_absent="the only one"
     )
     filter: str | None = optional(
-        VisibleText(), "The filter of lm-eval to read, in files with several.", "strict-match", if_absent="the only one"
+        VisibleText(),
+        "The filter of lm-eval to read from files with several filters.",
+        "strict-match",
+        if_absent="the only one",
     )
 
 
@@ -53,17 +56,19 @@ class RunnerTable:
 class OutsideTask:
     """A pool of problems, by their ids in the outputs."""
 
-    name: str = declare(VisibleText(NAME.pattern, "a name"), "What the study calls it.", "gsm8k-lm")
-    file: str = declare(FILE, "The pool: a JSON object with an id for each problem.", "pool.jsonl")
-    chance: Decimal = declare(Number("0", "0.95"), "The share of answers that a guess gets right.", 0)
+    name: str = declare(VisibleText(NAME.pattern, "a name"), "The name of the task in the study.", "gsm8k-lm")
+    file: str = declare(
+        FILE, "The pool of problems: a file with one JSON object a line, each with an id.", "pool.jsonl"
+    )
+    chance: Decimal = declare(Number("0", "0.95"), "The share of answers that guessing gets right.", 0)
     draw: int | None = optional(
         Integer(1, MAX_INTEGER),
         "How many problems are drawn from the pool when the study is claimed; needs [randomness].",
         400,
-        if_absent="all of the pool, known beforehand",
+        if_absent="all problems of the pool, known beforehand",
     )
     called: str | None = optional(
-        VisibleText(), "The name of the task in the files.", "gsm8k", if_absent="as the study does"
+        VisibleText(), "The name of the task in the files.", "gsm8k", if_absent="the name in the study"
     )
     scores: bool | None = optional(
         TRUE, "Answers have scores from 0 to 1.", True, if_absent="answers are right or wrong"
@@ -81,7 +86,7 @@ class OutsideArm:
 
     name: str
     command: str = declare(
-        VisibleText(), "The command that makes its outputs, as text; nothing here runs it.", "lm_eval ..."
+        VisibleText(), "The command that makes its outputs, as text; kv-prereg does not run it.", "lm_eval ..."
     )
 
 
@@ -123,17 +128,19 @@ class OutsideDesign(Design):
         for number, table in enumerate(self.tasks):  # type: ignore[assignment]  # of the table below
             if table.name in tasks.TASKS:
                 yield (
-                    f"tasks[{number}].name: {table.name!r} is a task that this project builds; write another, and "
-                    f'called = "{table.name}"'
+                    f"tasks[{number}].name: {table.name!r} is the name of a task of kv-prereg; write another "
+                    f'name, and called = "{table.name}"'
                 )
             if table.file in RESERVED_FILES:
-                yield f"tasks[{number}].file: {table.file} is a file of the registration; rename yours"
+                yield (
+                    f"tasks[{number}].file: {table.file} is the name of a file that kv-prereg writes here; rename yours"
+                )
             if table.draw is not None and self.randomness is None:
                 yield f'tasks[{number}].draw: needs a late value; add [randomness] with source = "local"'
         if self.randomness is not None and all(table.draw is None for table in self.tasks):  # type: ignore[attr-defined]
-            yield "randomness: draws nothing, since no task has draw; add draw = ..., or leave it out"
+            yield "randomness: draws nothing, since no task has draw; add draw = ..., or leave [randomness] out"
         for twice in sorted({name for name in self.called if self.called.count(name) > 1}):
-            yield f"tasks: two of them are called {twice!r} in the files; merge them into one task"
+            yield f"tasks: two of them have the name {twice!r} in the files; merge them into one task"
 
     @property
     def called(self) -> list[str]:
@@ -154,11 +161,15 @@ DESIGN = Table(
     {
         **{name: _FIELDS[name] for name in ("title", "question")},
         "models": Field(
-            ListOf(VisibleLine(), 1), "The model, as the files name it where they do.", ["Qwen/Qwen3-0.6B"]
+            ListOf(VisibleLine(), 1),
+            "The model, by the name that the output files give it, if they give one.",
+            ["Qwen/Qwen3-0.6B"],
         ),
-        "seeds": Field(_FIELDS["seeds"].kind, "The names of a problem's repetitions in the files: 0, or epochs.", [0]),
+        "seeds": Field(
+            _FIELDS["seeds"].kind, "The numbers of a problem's repetitions in the files: 0, or the epochs.", [0]
+        ),
         TABLE: Field(table_of(RunnerTable), "Who decodes."),
-        "tasks": Field(TableArray(table_of(OutsideTask), 1), "What is asked."),
+        "tasks": Field(TableArray(table_of(OutsideTask), 1), "The tasks."),
         "arms": Field(TablesByName(table_of(OutsideArm), "arm"), "The ways to run the model."),
         "decision": Field(
             replace(

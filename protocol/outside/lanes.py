@@ -54,19 +54,21 @@ def _refuse_other_runs(study: Registration, answers: Answers) -> None:
         for run in runs:
             if run.model and run.model != model and not run.model.endswith(f"/{model}"):
                 raise ResultError(
-                    f"{run.name}: model: says that {run.model!r} ran, and {model!r} is registered for {arm}"
+                    f"{run.name}: model: says that {run.model!r} ran, but {model!r} is registered for {arm}"
                 )
             if (times := _parse_time(run)) is None:
                 continue
             earliest, latest = times
             if latest < claimed - CLOCK_SKEW:
                 raise ResultError(
-                    f"{run.name}: says that it was made at {latest.isoformat(timespec='minutes')}, before the claim at "
-                    f"{claimed.isoformat(timespec='minutes')}; run what the claim released"
+                    f"{run.name}: says that it was made at {latest.isoformat(timespec='minutes')}, before the "
+                    f"claim at {claimed.isoformat(timespec='minutes')}; run the problems that the claim "
+                    "released, after the claim"
                 )
             if earliest > read + CLOCK_SKEW:
                 raise ResultError(
-                    f"{run.name}: says that it was made at {earliest.isoformat(timespec='minutes')}, after it was read"
+                    f"{run.name}: says that it was made at {earliest.isoformat(timespec='minutes')}, which is "
+                    "after it was read"
                 )
             scores = frozenset(
                 (row.answer.task, row.answer.id, row.answer.seed, str(row.answer.score))
@@ -75,7 +77,7 @@ def _refuse_other_runs(study: Registration, answers: Answers) -> None:
             )
             owner, name = owners.setdefault((run.made, run.run, scores), (arm, run.name))
             if owner != arm:
-                raise ResultError(f"{run.name}: has time and scores of {name}; one run is one arm")
+                raise ResultError(f"{run.name}: has the time and scores of {name}; each arm needs its own run")
 
 
 def _parse_time(run: ArmRun) -> tuple[datetime, datetime] | None:
@@ -104,35 +106,35 @@ def _group_rows(
     for row in rows:
         task, name, at = row.answer.task or only_task, row.answer.id, f"{row.file.name}: {row.where}"
         if task not in tasks:
-            raise ResultError(f"{at}: task: {task!r} is not registered; there is {', '.join(tasks)}")
+            raise ResultError(f"{at}: task: {task!r} is not registered; the registered tasks are {', '.join(tasks)}")
         if name not in ids[task]:
             unreleased = sorted({each.answer.id for each in rows if each.arm == row.arm} - ids[task])
             raise ResultError(
                 f"{row.file.name}: id: {len(unreleased)} problems of {row.arm} were not released by the claim "
-                f"({', '.join(unreleased[:MAX_IDS])}); run the ids of outside/released.json, and no others"
+                f"({', '.join(unreleased[:MAX_IDS])}); run only the ids in outside/released.json"
             )
         seed = seeds[0] if len(seeds_by_arm[row.arm]) == len(seeds) == 1 else _parse_seed(row.answer.seed, seeds, at)
         lane = grouped.setdefault((row.arm, task, name), {})
         if seed in lane:
-            raise ResultError(f"{at}: id: {name!r} stands twice in {row.arm}, first in {lane[seed].where}")
+            raise ResultError(f"{at}: id: {name!r} occurs twice in {row.arm}, first in {lane[seed].where}")
         lane[seed] = row
         _refuse_other_question(tasks[task], name, row.answer, at)
         first = measures.setdefault(task, row)
         if first.answer.measure != row.answer.measure:
             raise ResultError(
-                f"{at}: {row.answer.measure}: is another measure than {first.answer.measure} of {first.arm}"
+                f"{at}: {row.answer.measure}: is a different measure from {first.answer.measure} of {first.arm}"
             )
         if not tasks[task].has_scores and row.answer.score not in (0.0, 1.0) and not math.isnan(row.answer.score):
-            raise ResultError(
-                f"{at}: {row.answer.score:g}: is neither right nor wrong; register scores = true for {task}"
-            )
+            raise ResultError(f"{at}: {row.answer.score:g}: is neither 0 nor 1; register scores = true for {task}")
     _refuse_differing_questions(grouped)
     return grouped
 
 
 def _parse_seed(text: str, seeds: Sequence[int], at: str) -> int:
     if text not in map(str, seeds):
-        raise ResultError(f"{at}: seed: {text!r} is not registered; there is {', '.join(map(str, seeds))}")
+        raise ResultError(
+            f"{at}: seed: {text!r} is not registered; the registered seeds are {', '.join(map(str, seeds))}"
+        )
     return int(text)
 
 
@@ -141,7 +143,9 @@ def _refuse_other_question(task: OutsideTask, name: str, answer: ScoredAnswer, a
     said = {what.rpartition(": ")[2]: digest for what, digest in answer.question}
     for field, text in task.pool[name].items():
         if said.get(field, digest_json(text)) != digest_json(text):
-            raise ResultError(f"{at}: {field}: {name!r} is another question than that of the pool, {task.path.name}")
+            raise ResultError(
+                f"{at}: {field}: {name!r} has a question that differs from that in the pool, {task.path.name}"
+            )
 
 
 def _refuse_differing_questions(grouped: Mapping[Place, Mapping[int, ArmAnswer]]) -> None:
@@ -153,8 +157,8 @@ def _refuse_differing_questions(grouped: Mapping[Place, Mapping[int, ArmAnswer]]
                 known, other = first.setdefault((task, name, what), (digest, row))
                 if known != digest:
                     raise ResultError(
-                        f"{row.file.name}: {row.where}: {what}: of {name!r} differs between {other.arm} and {row.arm}, "
-                        "which were not asked the same"
+                        f"{row.file.name}: {row.where}: {what}: of {name!r} differs between {other.arm} and "
+                        f"{row.arm}, so the two arms did not answer the same question"
                     )
 
 

@@ -20,10 +20,8 @@ from protocol.formats.runners import TABLE
 _PART = r"(?!\.{1,2}(?:/|$))[^/\0]+"  # of a path: it leads neither up nor to where it stands
 _FILE = Table(
     {
-        "name": Field(
-            Text(f"{_PART}(?:/{_PART})*", "a path below the folder"), "Its name below the folder of outputs."
-        ),
-        "sha256": Field(DIGEST, "Of its bytes, which are in outside/files."),
+        "name": Field(Text(f"{_PART}(?:/{_PART})*", "a path below the folder"), "Its path in the folder of outputs."),
+        "sha256": Field(DIGEST, "SHA-256 of its bytes, which are in outside/files."),
         "bytes": Field(Integer(), "Its size."),
     }
 )
@@ -65,20 +63,22 @@ def find_files(outputs: Path, arms: Sequence[str]) -> ArmFiles:
     without a file with answers, and for two arms with the same bytes.
     """
     if not outputs.is_dir():
-        raise BadInput(f"--outputs {outputs}: no such folder; name the one that has a file or a folder for every arm")
+        raise BadInput(
+            f"--outputs {outputs}: no such folder; name the folder that has a file or a folder for every arm"
+        )
     found = {arm: [*_read_arm(outputs, arm)] for arm in arms}
     owner: dict[str, str] = {}
     for arm, arm_files in found.items():
         if not any(file.has_answers for file in arm_files):
             raise BadInput(
-                f"--outputs {outputs}: {arm}: has no file of answers; write {arm}/ with what its run left, or {arm} "
-                f"with one of {', '.join(SUFFIXES)}"
+                f"--outputs {outputs}: {arm}: has no file of answers; put the files of its run into {arm}/, "
+                f"or one file named {arm} with one of the endings {', '.join(SUFFIXES)}"
             )
         for file in arm_files:
             if file.has_answers and owner.setdefault(file.sha256, arm) != arm:
                 raise BadInput(
-                    f"--outputs {outputs}: {file.name}: is byte for byte a file of {owner[file.sha256]}; one run "
-                    "is one arm"
+                    f"--outputs {outputs}: {file.name}: equals a file of {owner[file.sha256]} byte for byte; "
+                    "each arm needs its own run"
                 )
     return found
 
@@ -116,7 +116,10 @@ def store(study: Registration, outputs: ArmFiles) -> str:
     if files.exists(path):
         listed = read_list(study)
         if listed.content != content:
-            raise BadInput(f"{path}: other files were read already, which happens once; leave --outputs out to go on")
+            raise BadInput(
+                f"{path}: other files were read already, and outputs are read only once; leave --outputs out to "
+                "continue"
+            )
         return listed.digest
     read = {file.sha256: file for arm_files in outputs.values() for file in arm_files}
     for left in (study.folder / FILES / name for name in stored_names(study) - read.keys()):
@@ -144,7 +147,7 @@ def read_stored(study: Registration) -> ArmFiles:
             try:
                 data = files.read(study.folder / FILES / entry["sha256"])
             except FileNotFoundError:
-                raise Tampered(f"{FILES}/{entry['sha256'][:12]}: missing: {entry['name']}, which was read") from None
+                raise Tampered(f"{FILES}/{entry['sha256'][:12]}: missing, although {entry['name']} was read") from None
             file = OutputFile(entry["name"], data)
             if (file.sha256, len(data)) != (entry["sha256"], entry["bytes"]):
                 raise Tampered(f"{FILES}/{entry['sha256'][:12]}: {entry['name']} was changed after it was read")
@@ -196,7 +199,9 @@ def read_answers(outputs: ArmFiles, protocol: Mapping[str, Any]) -> Answers:
                 answers.runs[arm].append(_read_lm_eval_run(file, arm_files) or run)
                 for row in contents.rows:
                     if row.arm not in ("", arm):
-                        raise ResultError(f"{file.name}: arm: {row.arm!r} in a file of {arm}; give every arm its own")
+                        raise ResultError(
+                            f"{file.name}: arm: {row.arm!r} in a file of {arm}; give every arm its own file"
+                        )
                     where = row.where.replace(f"{home}/", "").removeprefix(file.name).lstrip(": ")
                     answers.rows.append(ArmAnswer(arm, row, file, where))
     return answers
@@ -220,10 +225,12 @@ def _read_lm_eval_run(file: OutputFile, arm_files: Sequence[OutputFile]) -> ArmR
     if not results:
         return ArmRun(file.name, "", f"{date[1]}T{date[2].replace('-', ':')}")
     if wanted not in results:
-        raise ResultError(f"{file.name}: beside it are results of other runs, and no {wanted}, which says what ran")
+        raise ResultError(
+            f"{file.name}: its folder has results of other runs but no {wanted}, which records what ran; add it"
+        )
     said = untrusted_files.parse_json(results[wanted].data, results[wanted].name)
     if not isinstance(said, Mapping):
-        raise ResultError(f"{results[wanted].name}: is no object; is this the results file of lm-eval?")
+        raise ResultError(f"{results[wanted].name}: is not an object; name the results file of lm-eval")
     return ArmRun(file.name, str(said.get("model_name") or ""), _format_date(said.get("date"), results[wanted].name))
 
 
@@ -234,4 +241,4 @@ def _format_date(date: Any, where: str) -> str:
     try:
         return datetime.fromtimestamp(date, UTC).isoformat()
     except (OverflowError, ValueError, OSError):
-        raise ResultError(f"{where}: date: {date} is no time; is this the results file of lm-eval?") from None
+        raise ResultError(f"{where}: date: {date} is not a time; name the results file of lm-eval") from None

@@ -26,18 +26,18 @@ def check_outputs(study: Registration) -> str:
     try:
         listed = files.read(study.folder / RELEASED, files.MAX_DOCUMENT_BYTES)
     except FileNotFoundError:
-        raise Unfinished(f"{RELEASED}: is still to come; run again: kv-prereg confirm {study.folder}") from None
+        raise Unfinished(f"{RELEASED}: has not been written yet; run again: kv-prereg confirm {study.folder}") from None
     if listed != released.format_released(study):
-        raise Tampered(f"{RELEASED}: is not what the claim released")
+        raise Tampered(f"{RELEASED}: differs from what the claim released")
     if not files.exists(study.folder / output_files.LIST):
         if study.count_events("outputs") or len(study.confirm_records):
-            raise Tampered(f"{output_files.LIST}: missing, and its files were read")
-        raise Unfinished(f"no outputs were read; run: kv-prereg confirm {study.folder} --outputs OUTPUTS")
+            raise Tampered(f"{output_files.LIST}: missing, although its files were read")
+        raise Unfinished(f"no outputs have been read; run: kv-prereg confirm {study.folder} --outputs OUTPUTS")
     document = output_files.read_list(study)
     if (document.content["lock"], document.content["claim"]) != (study.lock.digest, study.claim.digest):
-        raise Tampered(f"{output_files.LIST}: names another lock or claim")
+        raise Tampered(f"{output_files.LIST}: names a different lock or claim")
     if [entry.body for entry in study.entries if entry.event == "outputs"] != [{"outputs": document.digest}]:
-        raise Tampered(f"{output_files.LIST}: the ledger's line of the outputs is missing or cites another list")
+        raise Tampered(f"{output_files.LIST}: the ledger's line about the outputs is missing or cites a different list")
     read = output_files.read_stored(study)
     stored = output_files.stored_names(study)
     cited = {file.sha256 for arm_files in read.values() for file in arm_files}
@@ -49,8 +49,8 @@ def check_outputs(study: Registration) -> str:
         raise Tampered(f"{output_files.FILES}: {refusal}") from None
     for record in study.confirm_records:
         if record["body"] != bodies.get(lane := records.body_key(record["body"])):
-            raise Tampered(f"{lane}: its record is not what the files say")
+            raise Tampered(f"{lane}: its record differs from what the files say")
     return (
-        f"{len(study.confirm_records)} records are those of {len(cited)} files that were read once, and that name "
-        "themselves what they are: nothing here made or replayed them"
+        f"{len(study.confirm_records)} records match {len(cited)} files that were read once. Only the files "
+        "themselves say how they were made: kv-prereg did not make or replay them"
     )

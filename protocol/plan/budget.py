@@ -96,13 +96,13 @@ class Budget(NamedTuple):
         if self.slots is not None:
             return self.slots
         if self.in_bytes:
-            assert slot is not None, "nobody said what a slot takes"
+            assert slot is not None, "the bytes of a slot are not given"
             if self.bytes_of is not None:
                 return slot.that_fit(self.bytes_of * slot.computed)
             assert self.bytes is not None
             return slot.that_fit(self.bytes // slot.heads)
         if self.of_full is not None:
-            assert use is not None, "the full cache was not measured"
+            assert use is not None, "the full cache has not been measured"
             return slots_of_full_share(self.of_full, use)
         assert self.share is not None
         return math.ceil(self.share * tokens)
@@ -117,8 +117,9 @@ class BudgetKind(Kind):
     """The kind of a budget in protocol.toml."""
 
     expected = (
-        "a share of the prompt in (0, 1), written with a point, whole slots, a share of the full cache's "
-        'mean use, "0.1 of full", bytes of a lane, "48 KiB", or the bytes of so many slots, "bytes of 64"'
+        "a share of the prompt above 0 and below 1, such as 0.3; a whole number of slots; a share of the "
+        'full cache\'s mean use, such as "0.1 of full"; bytes of a lane, such as "48 KiB"; or the bytes of a '
+        'number of slots, such as "bytes of 64"'
     )
 
     def accepts(self, value: Any) -> bool:
@@ -136,14 +137,16 @@ class BudgetKind(Kind):
             return _parse_text(value, at)
         if isinstance(value, int) and not isinstance(value, bool):
             if not 1 <= value <= MOST:
-                raise Fault(f"{at}: {value} slots; write 1 to {MOST}, or a share in (0, 1) with a point, such as 0.3")
+                raise Fault(f"{at}: {value} slots; write 1 to {MOST}, or a share above 0 and below 1, such as 0.3")
             return Budget(None, value)
         if not isinstance(value, Decimal):
             raise Fault(
                 f"{at}: write a number, a share such as 0.3 or whole slots such as 128, not {format_toml(value)}"
             )
         if not (value.is_finite() and 0 < value < 1):
-            raise Fault(f"{at}: a share of the prompt lies in (0, 1), not {value}; {_explain_share(value)}")
+            raise Fault(
+                f"{at}: a share of the prompt lies above 0 and below 1, and is not {value}; {_explain_share(value)}"
+            )
         if value != round(value, DECIMALS):
             raise Fault(f"{at}: {value} has more than {DECIMALS} decimals; write fewer")
         return Budget(value, None)
@@ -176,28 +179,34 @@ def _explain_text(text: str) -> str:
     """Explain why a text is no budget, and suggest one."""
     quoted = repr(text if len(text) <= 40 else f"{text[:37]}...")
     if text.lower().startswith(BYTES_OF.strip()):
-        return f'{quoted} is no budget; write "{BYTES_OF}" and whole slots from 1 to {MOST}, "{BYTES_OF}64"'
+        return (
+            f'{quoted} is not a budget; write "{BYTES_OF}" with a whole number of slots from 1 to {MOST}, such as '
+            f'"{BYTES_OF}64"'
+        )
     if amount := AMOUNT.search(text[:40]):
         return _explain_bytes(quoted, Decimal(amount[1]), amount[2])
     if not (match := NUMBER.search(text[:40])):
-        return f'{quoted} is no budget; write a number without quotes, such as 0.3 or 128, or "0.1{OF_FULL}"'
+        return f'{quoted} is not a budget; write a number without quotes, such as 0.3 or 128, or "0.1{OF_FULL}"'
     if thousands := THOUSANDS.fullmatch(text):
         thousand_slots = int(thousands[1])
-        return f"{quoted} is no budget; write whole slots, {1024 * thousand_slots} or {1000 * thousand_slots}"
+        return (
+            f"{quoted} is not a budget; write a whole number of slots, {1024 * thousand_slots} or "
+            f"{1000 * thousand_slots}"
+        )
     if (ratio := RATIO.fullmatch(text)) and (times := Decimal(ratio[1] or ratio[2])) > 1:
         retained = f"{round(1 / times, 4).normalize():f}"
-        return f"{quoted} is no budget; write what is kept, as a share of the prompt: {retained}"
+        return f"{quoted} is not a budget; write the share of the prompt that is kept: {retained}"
     number = Decimal(match[1]) / (100 if match[2] else 1)
     if match[2] and 0 < number < 1 and number == round(number, DECIMALS) and "full" not in text.lower():
         share = f"{number.normalize():f}"
-        return f'{quoted} is no budget; write {share} (of the prompt), or "{share}{OF_FULL}" (of the full cache)'
+        return f'{quoted} is not a budget; write {share} (of the prompt), or "{share}{OF_FULL}" (of the full cache)'
     if "full" not in text.lower() and not match[2]:
         return f'{quoted} is text; write {match[1]} without quotes, or a share of the full cache, "0.1{OF_FULL}"'
     if not 0 < number < 1:
-        return f'{quoted}: a share of the full cache lies in (0, 1); write e.g. "0.1{OF_FULL}"'
+        return f'{quoted}: a share of the full cache lies above 0 and below 1; write e.g. "0.1{OF_FULL}"'
     if number != round(number, DECIMALS):
         return f"{quoted} has more than {DECIMALS} decimals; write fewer"
-    return f'{quoted} is no budget; write "{number.normalize():f}{OF_FULL}"'
+    return f'{quoted} is not a budget; write "{number.normalize():f}{OF_FULL}"'
 
 
 def _explain_share(value: Decimal) -> str:
@@ -205,11 +214,11 @@ def _explain_share(value: Decimal) -> str:
     if not value.is_finite():
         return "write one, such as 0.3"
     if value == 1:
-        return 'all of it is an arm whose policy is "full", which needs no budget'
+        return 'for the whole cache, write an arm with the policy "full", which needs no budget'
     if value > 1 and value == value.to_integral_value():
         percent = f"{(value / 100).normalize():f} for {value:f} percent, or " if value < 100 else ""
-        return f"write {percent}{int(value)} for as many slots, without a point"
-    return "whole slots have no point"
+        return f"write {percent}{int(value)} for this number of slots, without a decimal point"
+    return "whole slots are written without a decimal point"
 
 
 def _explain_bytes(quoted: str, number: Decimal, unit: str) -> str:
@@ -217,5 +226,8 @@ def _explain_bytes(quoted: str, number: Decimal, unit: str) -> str:
     meant = "B" if unit.lower() in ("b", "bytes") else f"{unit[0].upper()}iB"
     size = number * UNITS[meant]
     if 1 <= size <= MAX_INTEGER and size == int(size):
-        return f'{quoted} is no budget; write "{Budget(None, None, bytes=int(size))}" (whole, of 1,024 each)'
-    return f'{quoted} is no budget; write whole {", ".join(UNITS)} from 1 B up, such as "48 KiB"'
+        return (
+            f'{quoted} is not a budget; write "{Budget(None, None, bytes=int(size))}" (a whole number, in units '
+            "of 1,024)"
+        )
+    return f'{quoted} is not a budget; write a whole number of {", ".join(UNITS)}, at least 1 B, such as "48 KiB"'

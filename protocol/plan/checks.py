@@ -62,8 +62,8 @@ def require_gate(design: Design, path: Path) -> None:
     """Raise BadInput for a protocol without a gate, which shows that the full cache can do the task."""
     if design.gate is None and design.decodes:
         raise BadInput(
-            f"{path}: gate: missing; add the table [gate] with accuracy and truncated: what the full cache "
-            "must reach before any rule may speak"
+            f"{path}: gate: missing; add the table [gate] with accuracy and truncated, which the full cache "
+            "must satisfy before a rule may decide"
         )
 
 
@@ -75,13 +75,13 @@ def require_floor(design: Design, path: Path) -> None:
         builtin, chance = tasks.builtin_chance(task.name), task_chance(task)
         if chance is None:
             raise BadInput(
-                f"{path}: tasks[{number}].chance: missing; write the share of answers of {task.name} that a guess "
-                "gets right without the context: 0 for free text, 0.25 for one of four choices"
+                f"{path}: tasks[{number}].chance: missing; write the share of answers of {task.name} that "
+                "guessing without the context gets right: 0 for free text, 0.25 for one of four choices"
             )
         if builtin is not None and chance < Decimal(builtin):
             raise BadInput(
-                f"{path}: tasks[{number}].chance: {chance} is below {builtin}, which a guess gets right of "
-                f"{task.name}; write as much or more, or leave it out"
+                f"{path}: tasks[{number}].chance: {chance} is below {builtin}, the share that guessing gets "
+                f"right on {task.name}; write at least this share, or leave chance out"
             )
         for model in design.models if design.gate is not None else ():
             _refuse_low_gate(design, path, model, task.name, Fraction(chance))
@@ -95,8 +95,8 @@ def _refuse_low_gate(design: Design, path: Path, model: str, task: str, chance: 
     low = gate_requirement(content["gate"], model, task).low
     if low <= chance:
         raise BadInput(
-            f"{path}: {field}: {float(low):g} is not above {float(chance):g}, which a guess gets right of {task}, so "
-            "that a model that cannot do the task passes; write more"
+            f"{path}: {field}: {float(low):g} is not above {float(chance):g}, the share that guessing gets "
+            f"right on {task}, so a model that cannot do the task would pass; write more"
         )
     if design.outcome is not None:  # its margin is of agreement, and bounded by itself
         return
@@ -105,9 +105,9 @@ def _refuse_low_gate(design: Design, path: Path, model: str, task: str, chance: 
     if margin and margin >= most:
         raise BadInput(
             f"{path}: decision.margin: {float(margin):g} is not smaller than {float(most):.3g}, which is "
-            f"{float(lead_share(content['decision'])):.2g} of what the gate of {task} is above a guess "
-            f"({float(low):g} - {float(chance):g}): it would call much of what the full cache can do no loss; "
-            f"write less, or raise {field}"
+            f"{float(lead_share(content['decision'])):.2g} of the distance from guessing to the gate of "
+            f"{task} ({float(low):g} - {float(chance):g}), so a large loss of accuracy would count as no "
+            f"loss; write less, or raise {field}"
         )
 
 
@@ -120,29 +120,30 @@ def require_memory(design: Design, path: Path) -> None:
         return
     if decision.memory is None:
         raise BadInput(
-            f'{path}: decision.memory: missing; write what is alike in both arms: "slots", "bytes", "total" or "reads"'
+            f'{path}: decision.memory: missing; write the memory that must be equal in both arms: "slots", '
+            '"bytes", "total" or "reads"'
         )
     if decision.cache_tolerance > TOLERANCE:
         raise BadInput(
-            f"{path}: decision.cache_tolerance: {decision.cache_tolerance} is above {TOLERANCE}; what more "
-            f"than that buys was not tried, so write {TOLERANCE} or less"
+            f"{path}: decision.cache_tolerance: {decision.cache_tolerance} is above {TOLERANCE}; the effect "
+            f"of a larger difference has not been tested, so write {TOLERANCE} or less"
         )
 
 
 def _fields(design: Design) -> Iterator[str]:
     generation, sweep = design.generation, design.sweep
     if generation.cadence is not None and generation.interval is None:
-        yield "generation.cadence: needs an interval; give one or leave both out"
+        yield "generation.cadence: needs an interval; add generation.interval, or leave both out"
     if generation.top_p is not None and generation.temperature == 0:
-        yield "generation.top_p: needs a temperature above 0, at which tokens are drawn; leave top_p out"
+        yield "generation.top_p: needs sampling, that is a temperature above 0; leave top_p out"
     if generation.attention == "varlen" and (generation.device, generation.dtype) != ("cuda", "bfloat16"):
         yield 'generation.attention: "varlen" needs device = "cuda" and dtype = "bfloat16"; leave it out'
     if generation.kernel == "native" and (generation.device, generation.dtype) != ("cpu", "float32"):
         yield 'generation.kernel: "native" needs device = "cpu" and dtype = "float32"; write "eager", or leave it out'
     if generation.preserve is not None and generation.prompt is not None:
-        yield "generation.preserve: says what becomes of the prompt; leave generation.prompt out"
+        yield "generation.preserve: also decides whether the prompt is protected; leave generation.prompt out"
     if sweep is not None and len(sweep.candidates) < 2:
-        yield "sweep.candidates: name at least two; one needs no sweep"
+        yield "sweep.candidates: name at least two; a single one needs no sweep"
 
 
 def _repeated(design: Design) -> Iterator[str]:
@@ -164,7 +165,7 @@ def _repeated(design: Design) -> Iterator[str]:
     }
     for field, values in named.items():
         for twice in sorted({str(value) for value in values if values.count(value) > 1}):
-            yield f"{field}: {twice} stands twice; name each once"
+            yield f"{field}: {twice} occurs twice; name each once"
 
 
 def _sweep(design: Design, evicts: Evicts) -> Iterator[str]:
@@ -172,7 +173,7 @@ def _sweep(design: Design, evicts: Evicts) -> Iterator[str]:
     if sweep is None:
         return
     if sweep.name in [arm.name for arm in design.arms]:
-        yield f"sweep.name: {sweep.name!r} is an arm; give the winner a name of its own"
+        yield f"sweep.name: {sweep.name!r} is the name of an arm; give the winner another name"
     if subject != sweep.name:
         yield f"decision.subject: is {subject!r}; a sweep confirms its winner, {sweep.name!r}"
     yield from _undefined("sweep.candidates", sweep.candidates, _evicting_arms(design, evicts))
@@ -191,11 +192,11 @@ def _arms(design: Design, evicts: Evicts) -> Iterator[str]:
     yield from _full_cache_rule(design, evicts)
     for field, names in others.items():
         for twice in sorted({decision.subject, *decision.against} & set(names)):
-            yield f"decision.{field}: {twice} is compared already; name further arms"
+            yield f"decision.{field}: {twice} is compared already; name other arms"
     if decision.subject in decision.against:
         yield f"decision.against: {decision.subject} is the subject; compare it with others"
     if compared := {decision.subject, *decision.against, *itertools.chain(*others.values())} & set(further_arms):
-        yield f"decision.beside: {min(compared)} is in the family already; name arms that are not"
+        yield f"decision.beside: {min(compared)} is in the family already; name arms that are not in it"
 
 
 def _cite(design: Design, evicts: Evicts) -> Iterator[str]:
@@ -203,20 +204,23 @@ def _cite(design: Design, evicts: Evicts) -> Iterator[str]:
     draws_cited = design.randomness is not None and design.randomness.source == LATE_CITED
     if not design.cite:
         if draws_cited:
-            yield 'randomness.source: no study is cited; name one in [cite], or write "local"'
+            yield 'randomness.source: no study is cited; cite one in [cite], or write "local"'
         return
     candidates = design.sweep.candidates if design.sweep else ()
     citable = [arm.name for arm in design.arms if arm.name not in candidates]
     yield from (f"cite.{name}: " + unknown_message("arm", name, citable) for name in design.cite if name not in citable)
     if not design.sweep and not {*citable} - design.cite.keys():
-        yield "cite: leaves nothing to decode; leave an arm out, or compare the records with: kv-prereg compare"
+        yield (
+            "cite: leaves no arm to decode; remove an arm from [cite], or compare existing records with: "
+            "kv-prereg compare"
+        )
     if design.randomness is not None and not draws_cited:
-        yield f'cite: [randomness] draws problems that no other study has; write source = "{LATE_CITED}"'
+        yield f'cite: [randomness] draws problems that no other study has run; write source = "{LATE_CITED}"'
 
 
 def _neighbours(design: Design, evicts: Evicts) -> Iterator[str]:
     if design.neighbours and not set(design.decision.against) & set(_evicting_arms(design, evicts)):
-        yield "neighbours: no arm in decision.against evicts, so that none runs at them; leave it out"
+        yield "neighbours: no arm in decision.against evicts, so none would run at these budgets; leave it out"
 
 
 def _claims(design: Design, evicts: Evicts) -> Iterator[str]:
@@ -228,12 +232,11 @@ def _claims(design: Design, evicts: Evicts) -> Iterator[str]:
         if parent not in (compared := [*confirmed, *full_arms]):
             yield f"claims.{claim.name}.parent: " + unknown_message("arm", parent, compared)
         if claim.arm == parent:
-            yield f"claims.{claim.name}.arm: {parent} is its own parent; name another arm"
+            yield f"claims.{claim.name}.arm: {parent} is the arm itself; name another arm"
         if parent in full_arms and design.decision.cache_tolerance < SAVED:
             yield (
-                f"decision.cache_tolerance: claims.{claim.name} would compare an arm that holds "
-                f"{100 * (1 - design.decision.cache_tolerance):.2f} % of the full cache with it; write "
-                f"{SAVED} or more"
+                f"decision.cache_tolerance: claims.{claim.name} would compare the full cache with an arm that "
+                f"holds {100 * (1 - design.decision.cache_tolerance):.2f} % of it; write {SAVED} or more"
             )
 
 
@@ -242,9 +245,12 @@ def _gate(design: Design, evicts: Evicts) -> Iterator[str]:
         return
     full_arms = _full_arms(design, evicts)
     if not full_arms:
-        yield 'arms: has no full cache, which the gate is about; add full = { policy = "full" }'
+        yield 'arms: has no full cache, which the gate needs; add full = { policy = "full" }'
     if len(full_arms) > 1:
-        yield f"arms: {' and '.join(full_arms)} never evict; a gate is about one full cache, so leave one"
+        yield (
+            f"arms: {' and '.join(full_arms)} never evict, but the gate needs exactly one full cache; keep only "
+            "one of them"
+        )
     tasks = [task.name for task in design.tasks]
     for number, exception in enumerate(gate.places):
         at = f"gate.places[{number}]"
@@ -254,14 +260,14 @@ def _gate(design: Design, evicts: Evicts) -> Iterator[str]:
             yield f"{at}.task: " + unknown_message("task", exception.task, tasks)
         if (exception.published is None) != (exception.margin is None):
             present, absent = ("margin", "published") if exception.published is None else ("published", "margin")
-            yield f"{at}.{absent}: missing beside {present}; write both or neither"
+            yield f"{at}.{absent}: missing, although {present} is given; write both or neither"
         if exception == GateException(exception.model, exception.task):
             yield f"{at}: changes nothing; give accuracy, truncated, or published and margin"
         needed = gate.accuracy if exception.accuracy is None else exception.accuracy
         if exception.published is not None and exception.published + (exception.margin or 0) < needed:
             yield (
                 f"{at}.published: {exception.published} within {exception.margin} is always below the gate's "
-                f"{needed}; lower this place's accuracy"
+                f"{needed}; lower the accuracy of this exception"
             )
 
 
@@ -272,14 +278,18 @@ def _reads(design: Design, evicts: Evicts) -> Iterator[str]:
         return
     if FULL in decision.against:
         yield (
-            f'decision.memory: "{READS}" is for arms that read equally many slots, and the full cache reads all; write '
-            '"slots", "bytes" or "total", or name other arms in decision.against'
+            f'decision.memory: "{READS}" compares arms that read equally many slots, but the full cache reads '
+            'all; write "slots", "bytes" or "total", or name other arms in decision.against'
         )
     for claim in design.claims:
         if (claim.parent or decision.subject) in _full_arms(design, evicts):
-            yield f'claims.{claim.name}.parent: the full cache reads all; name another arm beside memory = "{READS}"'
+            yield (
+                f'claims.{claim.name}.parent: the full cache reads all slots; with memory = "{READS}" name another arm'
+            )
     if design.cite:
-        yield f'cite: cited records need not say what new tokens read; with memory = "{READS}" leave it out'
+        yield (
+            f'cite: cited records may not have the slots that new tokens read; with memory = "{READS}" leave [cite] out'
+        )
 
 
 def _rule(design: Design) -> Iterator[str]:
@@ -297,13 +307,13 @@ def _rule(design: Design) -> Iterator[str]:
     named = [*itertools.chain(*roles.values())]
     for model in design.models if named else ():
         if model not in named:
-            yield f"models: {model} is neither {' nor '.join(roles)} of {decision.rule}; leave it out"
+            yield f"models: {model} is neither {' nor '.join(roles)} of {decision.rule}; leave the model out"
     if rule.has_ordered_budgets and len(design.budgets) < 2:
-        yield f"budgets: {decision.rule} goes from the largest down; give two or more"
+        yield f"budgets: {decision.rule} tests budgets from the largest down; give two or more"
     if rule.has_ordered_budgets and len({budget.kind for budget in design.budgets}) > 1:
         yield (
-            f"budgets: {decision.rule} puts them in order; give shares alone, whole slots alone, shares of "
-            f'the full cache alone, bytes alone or "bytes of" slots alone'
+            f"budgets: {decision.rule} sorts them by size, so all must be of one kind; give only shares, only "
+            'whole slots, only shares of the full cache, only bytes, or only "bytes of" slots'
         )
 
 
@@ -312,44 +322,47 @@ def _looks(design: Design) -> Iterator[str]:
     decision, looks = design.decision, design.decision.looks
     if looks is None:
         if decision.spending is not None:
-            yield "decision.spending: says how looks spend alpha; add looks, or leave it out"
+            yield "decision.spending: has a meaning only with looks; add looks, or leave it out"
         return
     if any(later - earlier < SMALLEST_BLOCK * looks[-1] for earlier, later in itertools.pairwise((0, *looks))):
         yield (
-            f"decision.looks: {list(looks)}: write them in order, each at least {SMALLEST_BLOCK:.0%} of the last after "
-            "the one before"
+            f"decision.looks: {list(looks)}: write them in increasing order, each larger than the one before "
+            f"by at least {SMALLEST_BLOCK:.0%} of the last number"
         )
     if decision.rule not in LOOK_RULES:
-        yield f"decision.looks: {decision.rule} is not tried with looks; write {' or '.join(LOOK_RULES)}, or no looks"
+        yield (
+            f"decision.looks: {decision.rule} has not been tested with looks; write {' or '.join(LOOK_RULES)}, or "
+            "no looks"
+        )
     if decision.method not in LOOK_METHODS:
-        yield f"decision.looks: {decision.method} is not tried with looks; write {' or '.join(LOOK_METHODS)}"
+        yield f"decision.looks: {decision.method} has not been tested with looks; write {' or '.join(LOOK_METHODS)}"
     elif (decision.method == ANYTIME_METHOD) != (decision.spending is None):
         yield (
-            f"decision.spending: the p of {decision.method} holds at every look; leave it out"
+            f"decision.spending: the p of {decision.method} is valid at every look; leave it out"
             if decision.spending
             else f'decision.spending: missing; write "{SPENDING[0]}" or "{SPENDING[1]}"'
         )
     if design.exclude is not None:
         yield "decision.looks: excluded problems would change how many each look sees; leave exclude or looks out"
     if not design.decodes:
-        yield "decision.looks: another harness runs all problems at once; leave it out"
+        yield "decision.looks: another harness runs all problems at once; leave looks out"
 
 
 def _full_cache_rule(design: Design, evicts: Evicts) -> Iterator[str]:
     """Yield faults of a rule about the full cache, which must then be the only comparator."""
     decision, rule = design.decision, RULES[design.decision.rule]
     if rule.full == "asked" and list(decision.against) != [FULL]:
-        yield f'decision.against: {decision.rule} is about the full cache; write against = ["{FULL}"]'
+        yield f'decision.against: {decision.rule} compares with the full cache; write against = ["{FULL}"]'
     if rule.full == "refused" or FULL not in decision.against:
         return
     if decision.cache_tolerance < SAVED:
         yield (
             f"decision.cache_tolerance: a subject that holds {100 * (1 - decision.cache_tolerance):.2f} % of "
-            f"the full cache would be called lossless; write {SAVED} or more"
+            f"the full cache could be called lossless; write {SAVED} or more"
         )
     full_arms = _full_arms(design, evicts)
     if FULL not in full_arms:
-        yield f'decision.against: {FULL} is no arm that never evicts; add {FULL} = {{ policy = "full" }}'
+        yield f'decision.against: {FULL} is not an arm that never evicts; add {FULL} = {{ policy = "full" }}'
 
 
 def _names_in_rule_fields(decision: Decision, kind: str) -> dict[str, list[str]]:

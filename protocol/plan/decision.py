@@ -37,8 +37,8 @@ class Decision:
     """
 
     rule: str = declare(rule_fields.RuleName(), "The rule that gives the verdict.", "superior")
-    subject: str = declare(VisibleText(), "The arm that the question is about.", "crystal")
-    against: tuple[str, ...] = declare(ARMS, "The arms that it is compared with.", ["snapkv", "streaming"])
+    subject: str = declare(VisibleText(), "The arm about which the study asks.", "crystal")
+    against: tuple[str, ...] = declare(ARMS, "The arms with which it is compared.", ["snapkv", "streaming"])
     alpha: Decimal = declare(Number("0.0001", "0.2"), "Chance of a false finding, for the whole family.", 0.05)
     method: str = declare(
         Choice(*METHODS, corrections=loader("protocol.plan.aliases:METHODS")),
@@ -46,14 +46,17 @@ class Decision:
         "sign-flip",
     )
     draws: int | None = optional(
-        Integer(1000, 10_000_000), "Draws of the method for a contrast.", 20000, only_if=("method", DRAWN)
+        Integer(1000, 10_000_000),
+        "Number of random draws of the method for each contrast.",
+        20000,
+        only_if=("method", DRAWN),
     )
     seed: int | None = optional(Integer(0, MAX_INTEGER), "Seed of these draws.", 7, only_if=("method", DRAWN))
     cache_tolerance: Decimal = declare(
         Number("0", "0.5"),
         (
-            "Share by which the subject's mean memory may exceed that of its comparator. Above 0.02 it is refused, "
-            "except in replications of a shipped study without a gate."
+            "Share by which the subject's mean memory may exceed that of its comparator. A share above 0.02 "
+            "is refused, except in replications of a shipped study without a gate."
         ),
         0.02,
     )
@@ -61,8 +64,8 @@ class Decision:
         Choice("inconclusive", "wrong", noun="value"),
         (
             'How a registered lane without a grade counts: "inconclusive" makes the verdict INCONCLUSIVE; '
-            '"wrong" counts the lane as not correct, and the verdict has to be the same whatever such lanes would '
-            "have been."
+            '"wrong" counts the lane as not correct, and the verdict must be the same whatever such lanes '
+            "would have been."
         ),
         "inconclusive",
     )
@@ -75,20 +78,21 @@ class Decision:
     memory: str | None = optional(
         Choice("slots", "bytes", "total", "reads", noun="value"),
         (
-            'The memory that has to be equal in both arms, and in which an excess is charged: mean "slots" per KV '
-            'head and layer, mean "bytes" of their keys and values, "total", these and the bytes of the policy\'s '
-            'state, or "reads", the mean slots that a new token reads, however many are held. Also reported: the '
-            "share of problems on which two arms hold the same, and the accuracy interpolated to the subject's memory "
-            "where they do not match."
+            "The kind of memory that must be equal in both arms, and in which an excess is charged: mean "
+            '"slots" per KV head and layer; mean "bytes" of their keys and values; "total", which adds the bytes '
+            'of the policy\'s state; or "reads", the mean slots that a new token reads, however many are stored. '
+            "The report also gives the share of problems on which two arms hold the same memory, and the accuracy "
+            "interpolated to the subject's memory where they do not match."
         ),
         "slots",
-        if_absent="refused, except in replications of a shipped study without a gate; then slots",
+        if_absent='refused, except in replications of a shipped study without a gate, where it is "slots"',
     )
     unmatched: str | None = optional(
         Choice("void", ISO_CACHE, noun="value"),
         (
-            "How a contrast counts if the subject holds more than `cache_tolerance` allows: void, neither won nor "
-            'lost; or "iso-cache", where a win has to exceed the comparator\'s measurement with as much memory.'
+            'How a contrast counts if the subject holds more than `cache_tolerance` allows: "void" counts it '
+            'as neither won nor lost; with "iso-cache" the subject must exceed the comparator\'s measurement '
+            "at the next budget with as much memory."
         ),
         ISO_CACHE,
         if_absent="void",
@@ -98,13 +102,13 @@ class Decision:
         "Held-out problems of each task after which a judge looks at the records and may stop the study; the last "
         "number is all of them.",
         [200, 400, 800],
-        if_absent="it is judged once, at the end",
+        if_absent="the study is judged once, at the end",
     )
     spending: str | None = optional(
         Choice(*SPENDING, noun="function"),
         (
-            'How the looks spend alpha (Lan and DeMets): "obrien-fleming" little at first, "pocock" about '
-            "evenly. The method betting needs none: its p is valid at every look."
+            'How the looks spend alpha (Lan and DeMets): "obrien-fleming" spends little at first, "pocock" '
+            "about evenly. The method betting needs none: its p is valid at every look."
         ),
         "obrien-fleming",
         if_absent="no looks, or the method betting",

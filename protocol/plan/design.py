@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from policies import Policy
 
 
-PRESS = VisibleText(r"kvpress:[A-Za-z]+", "kvpress: and the name of a press, such as kvpress:SnapKVPress")
+PRESS = VisibleText(r"kvpress:[A-Za-z]+", '"kvpress:" followed by the name of a press, such as kvpress:SnapKVPress')
 # As ssh-keygen prints it, without the comment: the kind, then 51 bytes with a fixed prefix of 19.
 AUDITOR = VisibleText(
     r"ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAI[A-Za-z0-9+/]{43}",
@@ -60,7 +60,7 @@ AUDITOR = VisibleText(
 ADDRESS = VisibleText(r"(?!\w+://[^/@]*:[^/@]*@)\S+", "an address without a password, which the lock would publish")
 SEEDS = ListOf(Integer(0, MAX_INTEGER), 1)
 ARMS = ListOf(VisibleText(), 1)
-STUDY = VisibleText(r"[A-Za-z0-9][A-Za-z0-9._+-]*", "the name of a folder beside this one, without a path")
+STUDY = VisibleText(r"[A-Za-z0-9][A-Za-z0-9._+-]*", "the name of a folder next to this one, without a path")
 MARGIN = Number("0.001", "0.5")  # accuracy points
 
 
@@ -75,16 +75,16 @@ class Arm:
     set: Mapping[str, Any] | None = optional(
         PolicySettings(),
         (
-            "Settings of the policy, by the paths that `kv-prereg policies NAME` prints; of a press, its own "
-            "arguments by their names (docs/presses.md)."
+            "Settings of the policy, by the paths that `kv-prereg policies NAME` prints. For a press: its "
+            "own arguments, by their names (docs/presses.md)."
         ),
         {"scoring.window": 64},
         if_absent="the policy's own settings",
     )
     press: str | None = optional(
         PRESS,
-        "A press of kvpress in place of a policy, where it is installed. Without compression_ratio in "
-        "`set`, it gets the ratio that leaves the budget.",
+        "A press of kvpress in place of a policy; kvpress must be installed. Without compression_ratio in "
+        "`set`, the press gets the ratio that leaves the budget.",
         "kvpress:SnapKVPress",
         if_absent="the arm is a policy",
     )
@@ -98,7 +98,7 @@ class Claim:
     """A claim about an arm in every cell, which the rule does not test."""
 
     name: str
-    arm: str = declare(VisibleText(), "The arm that it is about.", "1d_div-0.5")
+    arm: str = declare(VisibleText(), "The arm that the claim is about.", "1d_div-0.5")
     says: str = declare(
         Choice("worse", "same", "better", noun="value", corrections=lambda: {"equal": "same", "equivalent": "same"}),
         "The claim about the arm's accuracy, compared with its parent's.",
@@ -106,12 +106,12 @@ class Claim:
     )
     parent: str | None = optional(
         VisibleText(),
-        "The arm that it is compared with; it may be the full cache, which holds more on purpose.",
+        "The arm with which it is compared; this may be the full cache, which holds more on purpose.",
         "1d",
         if_absent="the subject",
     )
     margin: Decimal | None = optional(
-        MARGIN, "Accuracy points within which the two are the same.", 0.03, only_if=("says", ("same",))
+        MARGIN, "The difference in accuracy within which the two count as the same.", 0.03, only_if=("says", ("same",))
     )
 
 
@@ -119,22 +119,20 @@ class Claim:
 class Sweep:
     """Candidates, one of which is chosen as the subject of the decision, on development problems only."""
 
-    name: str = declare(ArmName(), "The arm that confirms the winner.", "chosen")
-    candidates: tuple[str, ...] = declare(
-        ARMS, "Two arms or more, in the order in which ties prefer them.", ["h2o", "random"]
-    )
-    baseline: str = declare(VisibleText(), "The arm that they are compared with.", "streaming")
+    name: str = declare(ArmName(), "The name of the arm that stands for the winner.", "chosen")
+    candidates: tuple[str, ...] = declare(ARMS, "At least two arms; in a tie the earlier one wins.", ["h2o", "random"])
+    baseline: str = declare(VisibleText(), "The arm with which the candidates are compared.", "streaming")
     seeds: tuple[int, ...] = declare(SEEDS, "The seeds of the probe.", [3, 4])
-    tolerance: Decimal = declare(Number("0", "0.1"), "Differences of accuracy up to this one are a tie.", 0.005)
+    tolerance: Decimal = declare(Number("0", "0.1"), "Differences of accuracy up to this size count as ties.", 0.005)
     grid: Mapping[str, Mapping[str, Any]] | None = optional(
         SettingGrids(),
         (
-            "Settings that are varied, by candidate: the candidate is replaced by one for each combination of "
-            "values, the last setting changing fastest, e.g. crystal+max_trunk-16. The lock lists the resulting "
-            "candidates."
+            "Settings to vary, by candidate. The candidate is replaced by one new candidate for each "
+            "combination of values, such as crystal+max_trunk-16; the last setting changes fastest. The lock "
+            "lists the resulting candidates."
         ),
         {"crystal": {"scoring.max_trunk": [16, 24, 32, 48]}},
-        if_absent="candidates are arms as they are written",
+        if_absent="candidates are the arms as written",
     )
 
 
@@ -144,7 +142,7 @@ class Randomness:
     drawn: see protocol.evidence.late_randomness. Without it they are as registered.
     """
 
-    source: str = declare(Choice(*LATE_SOURCES), "What brings the value.", "nonce")
+    source: str = declare(Choice(*LATE_SOURCES), "The source of the value.", "nonce")
     auditor: str | None = optional(AUDITOR, "The public key that will sign the nonce.", only_if=("source", ("nonce",)))
     name: str | None = optional(VisibleText(), "The beacon.", "drand quicknet", only_if=("source", ("beacon",)))
     round: int | None = optional(Integer(1, MAX_INTEGER), "Its round.", 12_345_678, only_if=("source", ("beacon",)))
@@ -164,10 +162,13 @@ class Witness:
     )
     authority: str | None = optional(ADDRESS, "Its address.", "https://freetsa.org/tsr", only_if=("kind", ("rfc3161",)))
     identity: str | None = optional(
-        VisibleText(), "Who signs the lock.", "me@example.org", only_if=("kind", ("sigstore",))
+        VisibleText(), "The identity that signs the lock.", "me@example.org", only_if=("kind", ("sigstore",))
     )
     issuer: str | None = optional(
-        ADDRESS, "Whose login says so.", "https://github.com/login/oauth", only_if=("kind", ("sigstore",))
+        ADDRESS,
+        "The login provider that vouches for this identity.",
+        "https://github.com/login/oauth",
+        only_if=("kind", ("sigstore",)),
     )
 
 
@@ -178,9 +179,9 @@ class Outcome:
     kind: str = declare(
         Choice("agreement", noun="value"),
         (
-            "Agreement with the full cache: an arm is fed the full cache's text and evicts as usual; the outcome is "
-            "the share of positions at which it would have said the same token. The full cache itself is graded, "
-            "for the gate."
+            "Agreement with the full cache: an arm is fed the full cache's text and evicts as usual; the "
+            "outcome is the share of positions at which it would have produced the same token. The answers "
+            "of the full cache itself are graded, for the gate."
         ),
         "agreement",
     )
@@ -199,44 +200,47 @@ class Exclude:
 class Design:
     """A registered design. With a sweep, `probe_design` and `confirm_design` are what runs."""
 
-    title: str = declare(VisibleLine(), "What the study is.", "SnapKV against StreamingLLM")
+    title: str = declare(VisibleLine(), "The title of the study.", "SnapKV against StreamingLLM")
     question: str = declare(
         VisibleLine(), "The question that the rule answers.", "At equal memory, is SnapKV more accurate?"
     )
     models: tuple[str, ...] = declare(
         ARMS,
-        "Models, by name, as hf:<owner>/<name>@<commit> or as path:<folder>. Budgets are of their layers "
-        "of full attention; sliding-window layers keep their window in every arm.",
+        "Models, by name, as hf:<owner>/<name>@<commit> or as path:<folder>. Budgets apply to layers of full "
+        "attention; sliding-window layers keep their window in every arm.",
         ["smollm2-135m"],
     )
-    seeds: tuple[int, ...] = declare(SEEDS, "One lane is decoded for each; they differ where lanes are sampled.", [0])
-    budgets: tuple[Budget, ...] = declare(
-        ListOf(BudgetKind(), 1), "The slots that each KV head of each layer may keep.", [0.3, 128]
+    seeds: tuple[int, ...] = declare(
+        SEEDS, "One lane is decoded for each seed; lanes of different seeds differ only if they are sampled.", [0]
     )
-    tasks: tuple[Task, ...] = declare(TableArray(TASK, 1), "What is asked.")
+    budgets: tuple[Budget, ...] = declare(
+        ListOf(BudgetKind(), 1), "The number of slots that each KV head of each layer may keep.", [0.3, 128]
+    )
+    tasks: tuple[Task, ...] = declare(TableArray(TASK, 1), "The tasks.")
     arms: tuple[Arm, ...] = declare(TablesByName(ARM, "arm"), "The policies.")
     generation: Generation = declare(
-        replace(table_of(Generation), corrections=loader("protocol.plan.aliases:GENERATION")), "How lanes are decoded."
+        replace(table_of(Generation), corrections=loader("protocol.plan.aliases:GENERATION")),
+        "The settings of decoding.",
     )
     decision: Decision = declare(DECISION, "The question, and the rule that answers it.")
     gate: Gate | None = optional(
         table_of(Gate),
-        "What the full cache must reach, for every model and task; else the verdict is INCONCLUSIVE.",
+        "What the full cache must reach for every model and task; otherwise the verdict is INCONCLUSIVE.",
         if_absent="refused, except in replications of a shipped study without one",
     )
     sweep: Sweep | None = optional(
-        table_of(Sweep), "Candidates of which the probe chooses the subject.", if_absent="no choice"
+        table_of(Sweep), "The candidates among which the probe chooses the subject.", if_absent="no choice"
     )
     randomness: Randomness | None = optional(
         table_of(Randomness), "A value made after the lock.", if_absent="seeds and problems as registered"
     )
     witness: Witness | None = optional(
-        table_of(Witness), "Who stamps the lock.", if_absent="nobody: CONFIRMED (UNWITNESSED)"
+        table_of(Witness), "The witness that stamps the lock.", if_absent="nobody: CONFIRMED (UNWITNESSED)"
     )
     outcome: Outcome | None = optional(
         table_of(Outcome),
         "The outcome by which arms are compared.",
-        if_absent="what the answers are worth, as the task grades it",
+        if_absent="the accuracy of the answers, as the task grades them",
     )
     exclude: Exclude | None = optional(table_of(Exclude), "Problems that are not run.", if_absent="none")
     cite: Mapping[str, str] | None = optional(
@@ -255,10 +259,10 @@ class Design:
     neighbours: tuple[Budget, ...] = optional(
         ListOf(BudgetKind(), 1),
         (
-            "Additional budgets at which only the comparators are decoded. If the subject holds more than its "
-            "comparator, it also has to win against the comparator at the nearest of all budgets that holds as "
-            "much. Without neighbours, the subject is charged with everything that the comparator gains up to its "
-            "next budget."
+            "Additional budgets at which only the comparators are decoded. If the subject holds more than "
+            "its comparator, it must also win against the comparator at the nearest of all budgets that "
+            "holds as much. Without neighbours, the subject is charged with everything that the comparator "
+            "gains up to its next budget."
         ),
         [132],
         if_absent="none",

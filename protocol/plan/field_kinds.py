@@ -24,13 +24,15 @@ class VisibleText(Text):
         if not isinstance(value, str) or not value.strip():
             raise Text().make_fault(value, at)
         if unicodedata.normalize("NFC", value) != value:
-            raise Fault(f"{at}: text is not NFC; normalise it (two spellings of one text hash differently)")
+            raise Fault(
+                f"{at}: text is not in Unicode normal form NFC; normalise it (otherwise one text has two digests)"
+            )
         for character in value:
             is_invisible = unicodedata.category(character)[0] == "C" or character in BLANKS
             if is_invisible and character != "\n":
-                raise Fault(f"{at}: has U+{ord(character):04X}, which cannot be seen; delete it")
+                raise Fault(f"{at}: contains the invisible character U+{ord(character):04X}; delete it")
         if PLACEHOLDER.search(value):
-            raise Fault(f"{at}: placeholder left unfilled: {value!r}; write what it stands for")
+            raise Fault(f"{at}: the placeholder {value!r} is not filled in; write the value for which it stands")
         return str(super().read(value, at))
 
 
@@ -40,7 +42,7 @@ class VisibleLine(VisibleText):
     def read(self, value: Any, at: str) -> str:
         text = super().read(value, at)
         if len(text.splitlines()) > 1 or text.endswith("\n"):
-            raise Fault(f"{at}: has a line break; write it in one line")
+            raise Fault(f"{at}: contains a line break; write it in one line")
         return text
 
 
@@ -133,7 +135,9 @@ class DeferredKind(Kind):
 class PolicySettings(Kind):
     """Settings of a policy by path. `checks` validates them with the policy after the rest of the document is read."""
 
-    expected: str = "a table of settings by their paths, each a number, text, true or false, or a list of these"
+    expected: str = (
+        "a table of settings by their paths; each value is a number, text, true or false, or a list of these"
+    )
 
     def accepts(self, value: Any) -> bool:
         return isinstance(value, Mapping)
@@ -152,7 +156,7 @@ class PolicySettings(Kind):
 class SettingGrids(Kind):
     """Lists of values for settings, by arm and by path."""
 
-    expected: str = "a table of tables: by arm, the paths of settings, each with a list of values"
+    expected: str = "a table with a table for each arm, which gives a list of values for each path of a setting"
 
     def accepts(self, value: Any) -> bool:
         return isinstance(value, Mapping)
@@ -163,7 +167,7 @@ class SettingGrids(Kind):
     def read(self, value: Any, at: str) -> dict[str, dict[str, Any]]:
         super().read(value, at)
         if not value:
-            raise Fault(f"{at}: varies no arm; leave it out")
+            raise Fault(f"{at}: does not vary any arm; leave it out")
         return {check_arm_name(arm, f"{at}."): self._read_settings(over, f"{at}.{arm}") for arm, over in value.items()}
 
     def _read_settings(self, value: Any, at: str) -> dict[str, Any]:
@@ -172,7 +176,7 @@ class SettingGrids(Kind):
                 f'{at}: write a table of settings with lists of values, "path" = [...], not {format_toml(value)}'
             )
         if not value:
-            raise Fault(f"{at}: varies nothing; leave it out")
+            raise Fault(f"{at}: does not vary any setting; leave it out")
         return {path: self._read_values(values, f"{at}.{_check_path(path, at)}") for path, values in value.items()}
 
     def _read_values(self, value: Any, at: str) -> tuple[Any, ...]:
@@ -183,7 +187,7 @@ class SettingGrids(Kind):
         settings = tuple(_read_setting(item, f"{at}[{index}]") for index, item in enumerate(value))
         for index, item in enumerate(settings):
             if item in settings[:index]:
-                raise Fault(f"{at}: {format_setting(item)} stands twice; name each value once")
+                raise Fault(f"{at}: {format_setting(item)} occurs twice; name each value once")
         return settings
 
 
@@ -201,7 +205,7 @@ def _check_path(text: str, at: str) -> str:
     if not text.strip():
         raise Fault(f"{at}: has a path without a name; write one that `kv-prereg policies NAME` prints")
     if "\n" in text:
-        raise Fault(f"{at}: has a path with a line end, {text!r}; write it on one line")
+        raise Fault(f"{at}: has a path with a line break, {text!r}; write it on one line")
     return VisibleText().read(text, at)
 
 
@@ -273,7 +277,7 @@ class TablesByName(Kind):
 
     def missing_message(self, name: str, example: Any = None) -> str:
         needed = self.table.required or list(self.table.fields)[:1]  # of several of which one is needed
-        return f"missing; add the table [{name}], and in it NAME = {{ {', '.join(needed)} }}"
+        return f"missing; add the table [{name}] with lines NAME = {{ {', '.join(needed)} }}"
 
     def to_json(self, value: Iterable[Any]) -> dict[str, Any]:
         return {entry.name: self.table.to_json(entry) for entry in value}
@@ -284,7 +288,7 @@ class TablesByName(Kind):
         if not isinstance(value, Mapping):
             raise Fault(f"{at}: write a table, not {format_toml(value)}")
         if not value:
-            raise Fault(f"{at}: define at least one {self.what}")
+            raise Fault(f"{at}: add at least one {self.what}")
         for name, entry in value.items():
             if not isinstance(entry, Mapping):
                 first = next(iter(self.table.fields))
@@ -300,7 +304,9 @@ class TablesByName(Kind):
 
 def check_arm_name(value: str, prefix: str) -> str:
     if value.endswith(RERUN_SUFFIX):
-        raise Fault(f"{prefix}{value}: a name ending in {RERUN_SUFFIX!r} is a probe's second run; rename it")
+        raise Fault(
+            f"{prefix}{value}: names ending in {RERUN_SUFFIX!r} are reserved for a probe's second run; rename it"
+        )
     if not NAME.fullmatch(value):
         raise Fault(
             f"{prefix}{value!r}: arm names are ASCII letters, digits and . _ + -, beginning with one of the "

@@ -18,19 +18,23 @@ class GateException:
 
     model: str = declare(VisibleText(), "The model.", "chain-qwen2")
     task: str = declare(VisibleText(), "The task.", "chain")
-    accuracy: Decimal | None = optional(ACCURACY, "As in [gate], here alone.", 0.9, if_absent="that of [gate]")
-    truncated: Decimal | None = optional(TRUNCATED, "As in [gate], here alone.", 0.05, if_absent="that of [gate]")
+    accuracy: Decimal | None = optional(
+        ACCURACY, "As in [gate], for this model and task only.", 0.9, if_absent="the value in [gate]"
+    )
+    truncated: Decimal | None = optional(
+        TRUNCATED, "As in [gate], for this model and task only.", 0.05, if_absent="the value in [gate]"
+    )
     published: Decimal | None = optional(
         ACCURACY,
-        "The accuracy that a paper prints for its full cache, which the measured one must reproduce.",
+        "The accuracy that a paper reports for its full cache; the measured accuracy must reproduce it.",
         0.503,
         if_absent="none",
     )
     margin: Decimal | None = optional(
         Number("0.001", "0.1"),
-        "Accuracy points by which the measured one may differ from it, to either side.",
+        "The difference by which the measured accuracy may deviate from it, in either direction.",
         0.03,
-        if_absent="none; it stands with `published`",
+        if_absent="there is no `published` either",
     )
 
 

@@ -42,7 +42,10 @@ def cells(protocol: Design, is_full: Callable[[Design, str], bool] | None = None
     """
     sizes = (protocol.models, protocol.tasks, protocol.arms, protocol.all_budgets, protocol.seeds)
     if (most := math.prod(map(len, sizes))) > MAX_CELLS:
-        raise BadInput(f"protocol.toml: budgets: {most:,} cells, over {MAX_CELLS:,}; register fewer, or fewer seeds")
+        raise BadInput(
+            f"protocol.toml: budgets: the grid has {most:,} cells, over the limit of {MAX_CELLS:,}; register "
+            "fewer budgets or seeds"
+        )
     is_full = is_full or type(protocol).is_full
     if protocol.sweep is not None:
         protocol = protocol.confirm_design(protocol.sweep.candidates[0])
@@ -77,7 +80,7 @@ def policy_of(protocol: Design, cell: Cell, slot: Slot | None = None) -> Policy:
     policy, budget = protocol.policy(cell.arm), _cell_budget(protocol, cell)
     if budget is None or not budget.in_bytes:
         return policy
-    assert slot is not None, "nobody said what a slot takes"
+    assert slot is not None, "the bytes of a slot are not given"
     return scale_interval(policy, slot)
 
 

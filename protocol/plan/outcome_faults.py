@@ -32,14 +32,17 @@ def list_faults(design: Design, evicts: Callable[[str], bool]) -> Iterator[str]:
     if decision.rule_settings.get("lead_share") is not None:
         yield "decision.lead_share: is of what the full cache gets right; with [outcome] leave it out"
     if design.sweep is not None:
-        yield "sweep: its probe decodes no full cache to agree with; leave [outcome] out, or compare the arms without"
+        yield "sweep: its probe decodes no full cache with which arms could agree; leave out [outcome] or the sweep"
     if design.cite:
-        yield "cite: arms are fed the full cache's text, which is decoded with them; leave it out with [outcome]"
+        yield (
+            "cite: with [outcome], arms are fed the full cache's text, so all must be decoded in this study; "
+            "leave [cite] out"
+        )
     for claim in design.claims:
         if claim.says == "same" or claim.parent in full_arms:
             yield (
-                f"claims.{claim.name}: with [outcome] an arm may be said to agree better or worse than another that "
-                "evicts; the full cache agrees with itself, and a margin of agreement is one of the rule"
+                f"claims.{claim.name}: with [outcome], a claim may only say that an arm agrees better or worse than "
+                "another evicting arm: the full cache agrees with itself, and only rules have a margin of agreement"
             )
     yield from _lanes_faults(design, full_arms)
 
@@ -58,6 +61,6 @@ def _lanes_faults(design: Design, full_arms: list[str]) -> Iterator[str]:
     lanes = math.prod((cells, len(design.seeds), generation.problems_per_batch or 1))
     if (generation.lanes_per_batch or 0) < lanes:
         yield (
-            f"generation.lanes_per_batch: with [outcome] all {lanes} lanes of a batch decode at once; write {lanes} "
-            "or more, or fewer problems_per_batch"
+            f"generation.lanes_per_batch: with [outcome], all {lanes} lanes of a batch must decode at once; "
+            f"write {lanes} or more, or fewer problems_per_batch"
         )

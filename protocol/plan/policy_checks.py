@@ -23,7 +23,9 @@ def faults(design: Design) -> Iterator[str]:
 def _policies(design: Design) -> Iterator[str]:
     for arm in design.arms:
         if (arm.policy is None) == (arm.press is None):
-            message = "missing; name one of" if arm.policy is None else "stands beside press; leave one out of"
+            message = (
+                "missing; name one of" if arm.policy is None else "cannot be combined with press; leave out one of"
+            )
             yield f'arms.{arm.name}.policy: {message} policy = "..." and press = "kvpress:..."'
             continue
         if arm.press is not None:
@@ -53,7 +55,7 @@ def _press(design: Design, arm: Arm) -> Iterator[str]:
             )
     if (sweep := design.sweep) is not None and arm.name in (*sweep.candidates, sweep.baseline):
         field = "baseline" if arm.name == sweep.baseline else "candidates"
-        yield f"sweep.{field}: {arm.name} is a press; a sweep chooses among policies, so leave it out"
+        yield f"sweep.{field}: {arm.name} is a press, but a sweep chooses among policies; leave it out"
     try:
         supported_presses.refuse_unrunnable(str(arm.press).removeprefix(supported_presses.PREFIX))
     except ValueError as refusal:
@@ -81,12 +83,12 @@ def _settings(design: Design, arm: Arm) -> Iterator[str]:
         pinned = path.replace("protect.", "protect.inner.", 1)
         if arm_settings[path] not in (run_settings.get(path), run_settings.get(pinned)):
             at = setting_location(design, arm.name, path)
-            yield f"{at}: [generation] gives every arm another; leave one of both out"
+            yield f"{at}: [generation] sets a different value for every arm; leave one of them out"
     slack = run_settings["cadence"] == "policies.cadence.Cadence()" and run_settings["cadence.slack"] == "True"
     if slack and "cadence.interval" in arm.set and design.generation.cadence == "exact":
         yield (
-            f"{setting_location(design, arm.name, 'cadence.interval')}: generation.cadence is about arms without "
-            'an interval of their own, and this one has slack; set "cadence.slack" too'
+            f"{setting_location(design, arm.name, 'cadence.interval')}: generation.cadence has no effect on "
+            'arms that set their own interval, and this one has slack; set "cadence.slack" too'
         )
 
 
@@ -95,8 +97,8 @@ def _names(design: Design) -> Iterator[str]:
     for arm in design.arms:
         if arm.name == FULL and arm.press is None and not design.is_full(FULL) and not design.policy(FULL).evicts:
             yield (
-                f"arms.{FULL}: stores or reads its slots otherwise than the model computes them, and this is the name "
-                "of the full cache; give it another name"
+                f"arms.{FULL}: changes how slots are stored or read, but this name is reserved for the full "
+                "cache; give the arm another name"
             )
 
 
@@ -109,8 +111,8 @@ def _sought(design: Design) -> Iterator[str]:
     for arm in (arm for arm in design.arms if arm.name in sought and arm.press is None):
         if not design.policy(arm.name).evicts and not design.is_full(arm.name):
             yield (
-                f"arms.{arm.name}: never evicts, and holds the same at every budget, of which {decision.rule} seeks "
-                'the smallest; write rule = "non_inferior" and one budget'
+                f"arms.{arm.name}: never evicts and holds the same memory at every budget, but "
+                f'{decision.rule} seeks the smallest budget; write rule = "non_inferior" and one budget'
             )
 
 
@@ -119,18 +121,24 @@ def _extra_prompts(design: Design) -> Iterator[str]:
     for arm in design.arms:
         policy, at = design.policy(arm.name), f"arms.{arm.name}.policy"
         if not policy.evicts and policy.decoding.extra_prompt:
-            yield f"{at}: asks something and never evicts; all are held to the full cache, so ask it nothing"
+            yield (
+                f"{at}: has an extra prompt but never evicts; the full cache is the reference of all arms, so "
+                "leave out its extra prompt"
+            )
         if policy.decoding.mark in policy.marks and policy.cadence.interval is None:
-            yield f"{at}: pins lines of the answer, while which no event fires; give generation.interval"
+            yield f"{at}: pins lines of the answer, but no event fires during the answer; set generation.interval"
         if policy.marks and isinstance(policy.selection, UnitSelection) and not policy.exceeds:
-            yield f"{at}: keeps units whole, and no budget bounds those of lines; leave them or the arm out"
+            yield f"{at}: keeps whole units, but lines may exceed any budget; leave out the lines or the arm"
     asking = [arm.name for arm in design.arms if design.extra_prompt(arm.name)]
     if asking and design.outcome is not None:
-        yield f"outcome: arm {asking[0]!r} asks more than the full cache, whose text it cannot be fed; leave it out"
+        yield (
+            f"outcome: arm {asking[0]!r} has a prompt other than the full cache's, so it cannot be fed the full "
+            "cache's text; leave it out"
+        )
     if asking and design.exclude is not None:
         yield (
-            f"exclude: leaves problems out by the length of a prompt, and arm {asking[0]!r} has another; "
-            "leave exclude, or what is asked, out"
+            f"exclude: excludes problems by the length of the prompt, but arm {asking[0]!r} has a different "
+            "prompt; leave out exclude or the extra prompt"
         )
 
 
@@ -152,6 +160,6 @@ def _intervals(design: Design) -> Iterator[str]:
             )
         if policy.cadence.in_blocks and policy.prefill_only_signals:
             yield (
-                f"arms.{name}.policy: {type(policy.prefill_only_signals[0]).__name__}, which it needs, cannot be "
-                "measured from block to block; choose a policy without blocks"
+                f"arms.{name}.policy: {type(policy.prefill_only_signals[0]).__name__}, which it needs, cannot "
+                "be measured block by block; choose a policy without blocks"
             )

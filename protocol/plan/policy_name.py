@@ -16,7 +16,7 @@ class PolicyName(CatalogueName):
     def make_fault(self, value: Any, at: str, words: str = "") -> Fault:
         fault = super().make_fault(value, at, words)
         if isinstance(value, str) and (press := PRESS.fullmatch(value)):
-            fix = f'write press = "kvpress:{press[1]}" in the place of policy'
+            fix = f'write press = "kvpress:{press[1]}" instead of policy'
             return Fault(f"{at}: {value!r} is a press; {fix}", fault.audit_message)
         return fault
 

@@ -46,4 +46,6 @@ def _field_kind(declaration: rule.Field) -> Kind:
             return VisibleText()
         case "arms":
             return ListOf(VisibleText(), 1)
-    raise ValueError(f"{declaration.name}: a rule asks for a {declaration.kind!r}, which is no kind of field")
+    raise ValueError(
+        f"{declaration.name}: a rule declares a field of the kind {declaration.kind!r}, which does not exist"
+    )

@@ -28,14 +28,14 @@ def expand_grids(design: Design) -> Design:
         if name not in by_name:
             raise Fault(f"sweep.grid.{name}: {unknown_message('arm', name, list(by_name))}")
         if name not in sweep.candidates:
-            raise Fault(f"sweep.grid.{name}: is no candidate; add it to sweep.candidates")
+            raise Fault(f"sweep.grid.{name}: is not a candidate; add it to sweep.candidates")
     arms_by_base = {name: _expand_arm(by_name[name], over) for name, over in sweep.grid.items()}
     arms = tuple(candidate for arm in design.arms for candidate in arms_by_base.get(arm.name, [arm]))
     names = [arm.name for arm in arms]
     if twice := sorted({name for name in names if names.count(name) > 1}):
         raise Fault(
-            f"arms.{twice[0]}: is the name of a candidate that sweep.grid makes; rename the arm, or take the "
-            "value out of the grid"
+            f"arms.{twice[0]}: is the name of a candidate that sweep.grid creates; rename the arm, or remove "
+            "the value from the grid"
         )
     candidates = [
         [arm.name for arm in arms_by_base[name]] if name in arms_by_base else [name] for name in sweep.candidates
@@ -57,9 +57,9 @@ def _expand_arm(arm: Arm, over: Mapping[str, Sequence[Any]]) -> list[Arm]:
     """Return a copy of the arm for each combination of the values."""
     settings = arm.set or {}
     if repeated := sorted({*settings} & {*over}):
-        raise Fault(f"sweep.grid.{arm.name}.{repeated[0]}: arms.{arm.name} sets it too; leave one of both out")
+        raise Fault(f"sweep.grid.{arm.name}.{repeated[0]}: arms.{arm.name} sets it too; leave one of them out")
     if (count := math.prod(map(len, over.values()))) > MOST:
-        raise Fault(f"sweep.grid.{arm.name}: makes {count} candidates; name values for at most {MOST}")
+        raise Fault(f"sweep.grid.{arm.name}: creates {count} candidates; name values for at most {MOST}")
     names, values = _candidate_names(arm.name, over), itertools.product(*over.values())
     return [
         replace(arm, name=name, set={**settings, **dict(zip(over, combination, strict=True))})
@@ -79,8 +79,8 @@ def _candidate_names(base: str, over: Mapping[str, Sequence[Any]]) -> list[str]:
         for text in texts:
             if not NAME.fullmatch(f"a{text}"):
                 raise Fault(
-                    f"sweep.grid.{base}.{path}: {text!r} cannot stand in the name of an arm (ASCII letters, "
-                    "digits and . _ + -); give it to an arm of its own"
+                    f"sweep.grid.{base}.{path}: {text!r} cannot be part of an arm's name (ASCII letters, "
+                    "digits and . _ + -); define a separate arm with this value"
                 )
         suffixes.append([f"+{short[path]}-{text}" for text in texts])
     return [base + "".join(parts) for parts in itertools.product(*suffixes)]

@@ -22,7 +22,7 @@ from protocol.formats.fields import (
 from protocol.formats.registry import loader
 from protocol.plan.field_kinds import NAME, CatalogueName, Number, VisibleText
 
-FILE = VisibleText(r"[A-Za-z0-9][A-Za-z0-9._+-]*\.jsonl", "the name of a file beside protocol.toml, NAME.jsonl")
+FILE = VisibleText(r"[A-Za-z0-9][A-Za-z0-9._+-]*\.jsonl", "the name of a file next to protocol.toml, NAME.jsonl")
 RESERVED_FILES = ("ledger.jsonl",)  # files of a registration itself
 LISTING = "kv-prereg tasks list"
 MOST_TOKENS = 1 << 20  # in a prompt of RULER, whose generator runs out of memory with longer ones
@@ -42,10 +42,10 @@ class Longest:
     """The maximum length of a context, in one of two units."""
 
     words: int | None = optional(
-        Integer(2, MAX_INTEGER), "Words, as white space parts them.", 20000, if_absent="not counted"
+        Integer(2, MAX_INTEGER), "Words, separated by white space.", 20000, if_absent="not counted"
     )
     tokens: int | None = optional(
-        Integer(2, MAX_INTEGER), "Tokens of the model's own tokenizer.", if_absent="not counted"
+        Integer(2, MAX_INTEGER), "Tokens, counted by the model's own tokenizer.", if_absent="not counted"
     )
 
 
@@ -54,7 +54,7 @@ class ExactlyOneTable(Table):
 
     def read(self, value: Any, at: str) -> Any:
         if isinstance(value, Mapping) and len(value.keys() & self.fields) != 1:
-            raise Fault(f"{at}: write words or tokens, and one of them")
+            raise Fault(f"{at}: write either words or tokens")
         return super().read(value, at)
 
 
@@ -67,9 +67,9 @@ class BuiltinTaskName(CatalogueName):
     def make_fault(self, value: Any, at: str, words: str = "") -> Fault:
         fault = super().make_fault(value, at, words)
         if isinstance(value, str) and value.endswith(".jsonl"):
-            message = f'{at}: {value!r} is a file; write file = "{value}" and a grader in the place of name'
+            message = f'{at}: {value!r} is a file; write file = "{value}" and a grader instead of name'
             return Fault(message, fault.audit_message)
-        advice = '; problems of your own: file = "NAME.jsonl" in the place of name'
+        advice = '; for your own problems write file = "NAME.jsonl" instead of name'
         return Fault(fault.author_message + (advice if LISTING in fault.author_message else ""), fault.audit_message)
 
 
@@ -79,74 +79,82 @@ class Task:
 
     name: str = declare(
         VisibleText(NAME.pattern, "a name of ASCII letters, digits and . _ + -"),
-        "The task, one of ours; of a file or a task of lm-eval what the study calls it.",
+        "The name of a task of kv-prereg; with `file` or `lm_eval`, a name that you choose for this study.",
         "needle-768",
-        if_absent="the name of the file without its ending, or of the task of lm-eval",
+        if_absent="the name of the file without its ending, or the name of the task of lm-eval",
     )
     query: str = declare(
         Choice("inside", "outside"),
-        'Whether the question stands "inside" the compressed prompt, or comes after the compression.',
+        'Whether the question is "inside" the compressed prompt, or "outside" it, after the compression.',
         "inside",
     )
-    max_new_tokens: int = declare(Integer(1, 65536), "New tokens after which a lane is stopped.", 128)
+    max_new_tokens: int = declare(Integer(1, 65536), "The number of new tokens after which a lane is stopped.", 128)
     file: str | None = optional(
         FILE,
-        "Problems of your own, one a line: see docs/tasks.md.",
+        "A file with your own problems, one on each line: see docs/tasks.md.",
         "mine.jsonl",
-        if_absent="the task is one of ours, or of lm-eval",
+        if_absent="the task is from kv-prereg or from lm-eval",
     )
     grader: str | None = optional(
         CatalogueName(grading.grader_names, "kv-prereg tasks graders", open=True),
-        "What grades the answers of a file.",
+        "The grader for the answers of a file.",
         "contains",
-        if_absent="refused with a file; other tasks have theirs",
+        if_absent="refused with a file; other tasks have their own grader",
     )
     instruction: str | None = optional(
-        VisibleText(), "With a file: the last thing of each user message.", "Answer with one word.", if_absent="none"
+        VisibleText(),
+        "With a file: the text at the end of each user message.",
+        "Answer with one word.",
+        if_absent="none",
     )
     lm_eval: str | None = optional(
         VisibleText(r"[A-Za-z0-9][A-Za-z0-9._+-]*", "the name of a task of the installed lm-eval"),
         "A task of lm-eval.",
         "longbench_qasper",
-        if_absent="the task is one of ours, or a file",
+        if_absent="the task is from kv-prereg or from a file",
     )
     data: str | None = optional(
         FILE,
-        "With lm_eval: its problems, in their original schema.",
+        "With lm_eval: the file of its problems, in their original schema.",
         "qasper.jsonl",
-        if_absent="those of RULER, which lm-eval makes",
+        if_absent="refused, except for tasks of RULER, whose problems lm-eval generates",
     )
     lengths: tuple[int, ...] | None = optional(
         ListOf(Integer(1, MOST_TOKENS), 1),
-        "With a task of RULER: tokens of a prompt.",
+        "With a task of RULER: the numbers of tokens in a prompt.",
         [4096],
-        if_absent="refused with a task of RULER, which makes its problems",
+        if_absent="refused with a task of RULER, which needs the lengths",
     )
     population: str | None = optional(
         VisibleText(),
-        "With a file or data: what its problems are a sample of, for the first line of the verdict.",
+        "With a file or data: the population from which its problems are a sample, for the first line of the verdict.",
         "questions about court decisions of 2024, two from each",
         if_absent="the verdict is about these problems alone",
     )
     chance: Decimal | None = optional(
         Number("0", "0.95"),
-        "The share of answers that a guess gets right which sees the question and not its context: 0 for free "
-        "text, 0.25 for one of four choices.",
+        "The share of answers that guessing gets right when it sees the question but not the context: 0 for "
+        "free text, 0.25 for one of four choices.",
         0.25,
-        if_absent="that of a task of ours; refused with any other, but in replications of a shipped study",
+        if_absent="the value of a task of kv-prereg; refused with other tasks, except in replications of a shipped "
+        "study",
     )
     longest: Longest | None = optional(
         ExactlyOneTable(table_of(Longest).fields, Longest),
-        "With a file or data: a longer context is cut in its middle.",
+        "With a file or data: the longest context; a longer one is cut in its middle.",
         {"words": 20000},
         if_absent="no context is cut",
     )
     dev: int | None = optional(
-        Integer(1, MAX_INTEGER), "Development problems: the first by the MD5 of their ids.", 40, if_absent="all of them"
+        Integer(1, MAX_INTEGER),
+        "Number of development problems: the first ones by the MD5 of their ids.",
+        40,
+        if_absent="all of them",
     )
     confirm: int | None = optional(
         Integer(1, MAX_INTEGER),
-        "Held-out problems: the first by the MD5 of their ids, so that a smaller study is part of a larger one.",
+        "Number of held-out problems: the first ones by the MD5 of their ids, so that a smaller study is "
+        "part of a larger one.",
         200,
         if_absent="all of them",
     )
@@ -160,28 +168,33 @@ class TaskTable(Table):
             return super().read(value, at)
         ways = [way for way in ("file", "lm_eval") if way in value]
         if len(ways) == 2:
-            raise Fault(f"{at}.lm_eval: stands beside file; a task is one of both")
+            raise Fault(f"{at}.lm_eval: cannot be combined with file; a task has only one of them")
         for name, allowed_ways in ONLY_WITH.items():
             if name in value and not {*allowed_ways} & {*ways}:
-                raise Fault(f"{at}.{name}: stands with {' or '.join(allowed_ways)} alone; leave it out")
+                raise Fault(f"{at}.{name}: is allowed only with {' or '.join(allowed_ways)}; leave it out")
         if not ways:
             return self._builtin_table().read(value, at)
         if ways == ["file"] and "grader" not in value:
             raise Fault(f"{at}.grader: missing; write what grades the answers, {_list_graders()}")
         if "lm_eval" in ways and ("data" in value) == ("lengths" in value):
-            raise Fault(f"{at}.data: write the file of its problems or, of RULER, lengths; one of the two")
+            raise Fault(f"{at}.data: write either the file of its problems or, for RULER, lengths")
         if "lengths" in value and "longest" in value:
-            raise Fault(f"{at}.longest: stands beside lengths, which say how long a prompt is; leave it out")
+            raise Fault(
+                f"{at}.longest: cannot be combined with lengths, which already give the length of a prompt; leave "
+                "it out"
+            )
         for name in ("file", "lm_eval", "data"):
             if name in value:
                 self.fields[name].kind.read(value[name], f"{at}.{name}")
             if str(value.get(name, "")).lower() in RESERVED_FILES:
-                raise Fault(f"{at}.{name}: {value[name]} is a file of the registration; rename yours")
+                raise Fault(
+                    f"{at}.{name}: {value[name]} is the name of a file that kv-prereg writes here; rename yours"
+                )
         task = super().read({"name": _default_name(value), **value}, at)
         for twice in sorted({length for length in task.lengths or () if task.lengths.count(length) > 1}):
-            raise Fault(f"{at}.lengths: {twice} stands twice; name each length once")
+            raise Fault(f"{at}.lengths: {twice} occurs twice; name each length once")
         if task.name.lower() in tasks.names():
-            raise Fault(f"{at}.name: {task.name!r} is the name of a task that is there; write another")
+            raise Fault(f"{at}.name: {task.name!r} is the name of an existing task; write another")
         return task
 
     @property

@@ -52,11 +52,11 @@ def suggest_table(fault: Fault, document: Mapping[str, Any], design: Table) -> s
         inner = field.kind.required[0]
         header = next(_containing_tables(document, inner), None)
         if header is not None and header not in _declaring_tables(design, inner):
-            return f"{wanted}: missing; {inner} stands in {header}: write [{wanted}] on the line above {inner}"
+            return f"{wanted}: missing; {inner} is in {header}: write [{wanted}] on the line above {inner}"
     current = _format_header(fault.author_message.partition(": ")[0].rpartition(".")[0])
     for header in _containing_tables(document, wanted):
         if header != current and header not in _declaring_tables(design, wanted):
-            return f"{fault.author_message.partition(': ')[0]}: stands {_format_location(header)}; move it to {current}"
+            return f"{fault.author_message.partition(': ')[0]}: is {_format_location(header)}; move it to {current}"
     return None
 
 
@@ -64,7 +64,7 @@ def explain_syntax_error(text: str, error: tomllib.TOMLDecodeError) -> str:
     """Explain a line that invalid TOML, and how to fix it."""
     message = str(error)
     if text.lstrip().startswith("{"):
-        return "is JSON, and a protocol is TOML; write name = value, one a line"
+        return "is JSON, but a protocol is TOML; write name = value, one on each line"
     at = re.search(r"line ([0-9]+)", message)
     lines = text.split("\n")
     number = int(at[1]) if at else len(lines)
@@ -76,23 +76,23 @@ def explain_syntax_error(text: str, error: tomllib.TOMLDecodeError) -> str:
 
 # Patterns in the message of tomllib followed by the line, and the fix for each.
 SLIPS = (
-    (re.compile(r"Cannot (overwrite|declare|mutate)|already"), "it stands twice; keep one of them"),
+    (re.compile(r"Cannot (overwrite|declare|mutate)|already"), "it occurs twice; keep one of them"),
     (re.compile(r"\n[^=]*= *(True|False)\b"), "write true or false, in small letters"),
     (re.compile(r"\n[^=]*= *(None|null|nil)\b"), "leave the field out"),
-    (re.compile(r"\n[^=]*= *-?[0-9]+,[0-9]"), "write a decimal with a point: 0.05"),
+    (re.compile(r"\n[^=]*= *-?[0-9]+,[0-9]"), "write decimals with a point: 0.05"),
     (re.compile(r"\n[^=]*= *-?\.[0-9]"), "write a zero before the point: 0.05"),
     (re.compile(r"\n[^=]*= *[0-9.]+ *%"), "write a share without a percent sign: 0.05"),
-    (re.compile(r"\n[^=]*= *$"), "write a value behind the ="),
-    (re.compile(r"\n[^=\"']*: "), "write name = value, with = in the place of the colon"),
+    (re.compile(r"\n[^=]*= *$"), "write a value after the ="),
+    (re.compile(r"\n[^=\"']*: "), "write name = value, with = instead of the colon"),
     (re.compile(r"\n[^\"]*\"[^\"]*$"), "close the quotes"),
-    (re.compile(r"\n[^=]*= *[A-Za-z]"), "put text in quotes"),
-    (re.compile(r"Expected newline.*\n[^=]*= *[-+0-9.]"), "write one number behind the =, with one point at most"),
-    (re.compile(r"Expected newline"), "write one value behind the =, and the next field in a line of its own"),
+    (re.compile(r"\n[^=]*= *[A-Za-z]"), "put the text in quotes"),
+    (re.compile(r"Expected newline.*\n[^=]*= *[-+0-9.]"), "write one number after the =, with at most one point"),
+    (re.compile(r"Expected newline"), "write one value after the =, and the next field on a new line"),
     (
         re.compile(r"Illegal character|Unclosed array|Unclosed inline|end of document"),
         "close the bracket or the quotes",
     ),
-    (re.compile(r"Expected '=' after a key"), "write name = value; a text of several words stands in quotes"),
+    (re.compile(r"Expected '=' after a key"), "write name = value; put a text of several words in quotes"),
 )
 
 

@@ -45,7 +45,7 @@ def parse_unchecked(data: bytes, source: str) -> Design:
     except RecursionError:
         raise BadInput(f"{source}: nested too deeply for a protocol; write plain lists and tables") from None
     except (ValueError, ArithmeticError):  # thousands of digits, also in an exponent
-        raise BadInput(f"{source}: has a number that nobody can mean; write one of a few digits") from None
+        raise BadInput(f"{source}: has a number with too many digits; write a shorter one") from None
     table = find_design_table(document, DESIGN)
     try:
         design: Design = table.read(document, "")

@@ -80,7 +80,7 @@ def gate_warnings(protocol: Design, bodies: Iterable[Mapping[str, Any]]) -> list
     lanes = [body for body in bodies if body["cell"]["budget"] == FULL]
     full_lanes = [body for body in lanes if not body["cell"]["arm"].endswith(RERUN_SUFFIX)]
     if not full_lanes:
-        return ["gate: the full cache does not run here; kv-prereg rehearse shows what it reaches"]
+        return ["gate: the full cache does not run in this probe; kv-prereg rehearse shows which accuracy it reaches"]
     messages = []
     for model, task in itertools.product(protocol.models, (task.name for task in protocol.tasks)):
         task_lanes = [body for body in full_lanes if (body["cell"]["model"], body["cell"]["task"]) == (model, task)]

@@ -60,7 +60,7 @@ def check_feasibility(planned: PlannedStudy, items: Mapping[str, Any], *, is_rep
     for instrument in INSTRUMENTS:
         if instrument.feasibility and (table := planned.protocol.instruments.get(instrument.name)):
             load_attribute(instrument.feasibility)(table, items, scored)
-    with phase("trying the rule on simulated studies, and how often it errs"):
+    with phase("testing the rule and its error rates on simulated studies"):
         rule_results = rule_checks.check_rule(planned.protocol, items, is_replication=is_replication, scored=scored)
     with phase("tokenizing the development prompts"):
         lengths = _measure_lengths(planned, items)
@@ -90,7 +90,7 @@ def refuse_other_weights(planned: PlannedStudy, locked_weights: dict[str, dict[s
             path = calibration_paths.statistics_paths(model, planned.home)[name]
             if calibration.read_metadata(path).get("weights") != calibration.digest(locked_weights[model]):
                 raise BadInput(
-                    f"{path}: was measured on other weights than those of {model}; move it away and run: "
+                    f"{path}: was measured on weights other than those of {model}; move it away and run: "
                     f"kv-prereg calibrate {model} {name} --task <task>"
                 )
 
@@ -108,7 +108,7 @@ def refuse_duplicate_models(locked_weights: Mapping[str, Mapping[str, str]]) -> 
             if name.endswith(".safetensors") and not name.startswith(sources.CALIBRATED)
         )
         if weights and (other := models_by_weights.setdefault(weights, model)) != model:
-            raise BadInput(f"models: {other} and {model} are the same weights; name one of them")
+            raise BadInput(f"models: {other} and {model} have the same weights; name only one of them")
 
 
 def _refuse_calibrated(planned: PlannedStudy, items: Mapping[str, Any]) -> None:
@@ -132,7 +132,8 @@ def _refuse_without_answer_marks(planned: PlannedStudy) -> None:
         if not load.answer_marks(load.tokenizer(model, planned.home)):
             raise BadInput(
                 f"generation.think_only: {model} has no token {vocabulary.THINK} and none that begins with "
-                f"{vocabulary.BOXED}, so that nothing ends its thinking; leave think_only or this model out"
+                f"{vocabulary.BOXED}, so the end of its thinking cannot be recognised; leave out think_only "
+                "or this model"
             )
 
 
@@ -151,7 +152,7 @@ def _measure_lengths(planned: PlannedStudy, items: Mapping[str, Any]) -> PromptL
             ]
             retained_lengths = [size for size in sizes if protocol.exclusion_reason(size[0]) is None]
             if not retained_lengths:
-                raise BadInput(f"exclude: leaves no development problem of {task.name}; raise prompt_tokens_above")
+                raise BadInput(f"exclude: excludes every development problem of {task.name}; raise prompt_tokens_above")
             if isinstance(task_object, FileTask | LmEvalTask):
                 held_out_sizes = [
                     held_out_guard.measure_size(task_object, item, count_tokens, measure)
@@ -184,9 +185,9 @@ def _refuse_long_prompts(planned: PlannedStudy, lengths: PromptLengths) -> None:
             )
         if depends_on_company(networks[model], longest + task.max_new_tokens):
             raise BadInput(
-                f"tasks: {task.name}: with texts of {longest + task.max_new_tokens} tokens the rotary angles of "
-                f"{model} depend on the longest text of a batch, so that a lane's answer depends on its company; "
-                "shorten it, or choose another model"
+                f"tasks: {task.name}: with texts of {longest + task.max_new_tokens} tokens the rotary angles "
+                f"of {model} depend on the longest text of a batch, so a lane's answer depends on the other "
+                "lanes of its batch; shorten the task, or choose another model"
             )
     _refuse_long_passages(planned, lengths)
 
@@ -211,9 +212,9 @@ def _refuse_long_passages(planned: PlannedStudy, lengths: PromptLengths) -> None
             passages = (passage for signal in asking_signals for passage in signal.passages(token_ids, frozenset({0})))
             if (last_position := token_count + max(map(len, passages), default=0)) > config.max_position_embeddings:
                 raise BadInput(
-                    f"arms: {arm.name!r} feeds tokens behind texts of {token_count} tokens of {task.name}, up to "
-                    f"position {last_position} of the {config.max_position_embeddings} of {model}; shorten the task, "
-                    "or leave the arm out"
+                    f"arms: {arm.name!r} feeds extra tokens after texts of {token_count} tokens of "
+                    f"{task.name}, up to position {last_position}, but {model} has only "
+                    f"{config.max_position_embeddings}; shorten the task, or leave the arm out"
                 )
 
 
@@ -248,8 +249,8 @@ def refuse_small_budgets(planned: PlannedStudy, lengths: PromptLengths, budgets:
                 )
             if preserve is not None and not preserve.prompt and protected == slots:
                 raise BadInput(
-                    f"generation.preserve: protects all {slots} slots of budget {budget}, so that no arm chooses one "
-                    "and all are alike; write fewer sinks or recent slots"
+                    f"generation.preserve: protects all {slots} slots of budget {budget}, so no arm has any "
+                    "slot to choose and all arms are alike; write fewer sinks or recent slots"
                 )
 
 
@@ -295,20 +296,20 @@ def _refuse_idle_budgets(planned: PlannedStudy, lengths: PromptLengths, budgets:
         )
         if min(room, default=-1) >= 0:
             raise BadInput(
-                f"budgets: {budget} holds every prompt with its answer, of at most {most} tokens, so that no arm "
-                "evicts; write less"
+                f"budgets: {budget} has room for every prompt with its answer, at most {most} tokens, so no "
+                "arm would evict; write less"
             )
 
 
 def _budget_fault(budget: Budget, slots: int, slot: Slot, owner: str) -> str:
     """Return the message about a budget that gives no slot, or more than there can be. owner: whose slots they are."""
     if slots > MOST:
-        return f"{budget} gives {slots} slots of {owner}, over {MOST}; write less"
+        return f"{budget} gives {slots} slots of {owner}, over the limit of {MOST}; write less"
     least = slot.recent + slot.stored
     minimum = Budget(None, None, bytes=slot.heads * least)
     if budget.bytes_of is not None:
         minimum = Budget(None, None, bytes_of=-(-least // slot.computed))
-    apart = f", {slot.heads * slot.recent} of them for its latest slots" if slot.recent else ""
+    apart = f", including {slot.heads * slot.recent} for its latest slots" if slot.recent else ""
     return (
         f"{budget} is less than one slot of {owner}, which takes {slot.heads * least} bytes over all layers "
         f'and heads{apart}; write "{minimum}" or more'

@@ -61,8 +61,8 @@ def _final_slots(produced: JobResult, task: str) -> dict[str, int]:
     for (_, problem), (body, _) in produced.records.items():
         if body["state"] == "failed":
             raise BadInput(
-                f"budgets: the full cache fails on {problem} of {task} ({body['reason']}), so that nothing "
-                "is a share of its use; leave the task out, or write shares of the prompt"
+                f"budgets: the full cache fails on {problem} of {task} ({body['reason']}), so its use cannot "
+                "be measured; leave the task out, or write shares of the prompt"
             )
         if body["state"] == "ok":
             trajectory = produced.trajectories[int(body["trajectory"].partition("#")[2])]

@@ -65,8 +65,8 @@ def _refuse_other_queries(planned: PlannedStudy, model: str, config: Any) -> Non
     ]
     if readers and not are_captured(model_trial.small_network(config)):
         raise BadInput(
-            f"arms: {readers[0]!r} predicts logits from queries before their rotation, and the attention of {model} "
-            "turns other ones; leave the arm or the model out"
+            f"arms: {readers[0]!r} predicts logits from queries before their rotation, but the attention of "
+            f"{model} changes queries in between; leave out the arm or the model"
         )
 
 
@@ -123,7 +123,7 @@ def _read_config(planned: PlannedStudy, model: str) -> Any:
         return transformers.AutoConfig.from_pretrained(folder, trust_remote_code=False)
     except UNREADABLE_CONFIG as error:
         message = " ".join(str(error).split())
-        raise BadInput(f"model {model}: transformers reads no configuration of it: {message}") from None
+        raise BadInput(f"model {model}: transformers cannot read its configuration: {message}") from None
 
 
 def _build_meta_model(model: str, config: Any) -> MetaModel | None:
@@ -147,10 +147,12 @@ def _refuse_attention(bare: MetaModel) -> None:
             except UNSUPPORTED_CALL:
                 return
             if len(calls) != 1:
-                raise BadInput(f"model {bare.name}: asks for attention {len(calls)} times in a layer; choose another")
+                raise BadInput(
+                    f"model {bare.name}: calls attention {len(calls)} times in a layer; choose another model"
+                )
             _, keys, values = calls[0]
             if keys != values or keys[1] != shape[0] or keys[3] != (shape[1] or keys[3]):
                 raise BadInput(
-                    f"model {bare.name}: has keys {list(keys)} and values {list(values)} in a layer, [text, "
-                    "head, token, number], and not those of its configuration; choose another"
+                    f"model {bare.name}: has keys {list(keys)} and values {list(values)} in a layer, as "
+                    "[text, head, token, number], which contradicts its configuration; choose another model"
                 )

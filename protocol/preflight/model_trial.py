@@ -82,7 +82,7 @@ def find_fault(name: str, config: PreTrainedConfig) -> str:
         return str(refusal).removeprefix(f"model {name}: ").removeprefix("the model's ")
     except UNSUPPORTED_CALL as error:
         reason = " ".join(str(error).split())[:160]
-        return f"is called otherwise than the engine calls models ({type(error).__name__}: {reason})"
+        return f"cannot be called as the engine calls models ({type(error).__name__}: {reason})"
 
 
 def small_network(config: PreTrainedConfig) -> PreTrainedModel:
@@ -132,15 +132,15 @@ def _differences(model: SmallModel) -> Iterator[str]:
             whole = prefill.feed(model, TEXT, (), chunk=None).logits
             chunked = prefill.feed(model, TEXT, (), chunk=7).logits
     if not _is_close(whole, own):
-        yield "computes other logits with the engine's attention than with its own"
+        yield "computes different logits with the engine's attention than with its own"
     if not _is_close(chunked, whole):
-        yield "computes other logits from a prompt in chunks than from a whole one"
+        yield "computes different logits from a prompt in chunks than from the whole prompt"
     short = TEXT[:5]
     alone = _decode(model, [short])[0]
     if alone != _decode(model, [TEXT, short])[1]:
-        yield "gives a lane other text in company than alone"
+        yield "gives a lane different text in a batch than alone"
     if alone != _greedy(network, short):
-        yield "gives other text with the engine's cache than without any"
+        yield "gives different text with the engine's cache than without a cache"
 
 
 def _is_close(values: torch.Tensor, expected: torch.Tensor) -> bool:

@@ -28,9 +28,10 @@ def describe_charge(content: Mapping[str, Any]) -> list[str]:
         return []
     suggested = ", ".join(_format_toml(above) for budget in alone if (above := budget.next_above()) not in budgets)
     return [
-        f"memory at {', '.join(map(str, alone))}: a subject that holds more than its comparator, by however little, "
-        "may be charged with all that the comparator gains up to its next budget or the full cache; with "
-        f"neighbours = [{suggested}] comparators are decoded there too, and a win has to hold against both instead"
+        f"memory at {', '.join(map(str, alone))}: a subject that holds even slightly more than its comparator "
+        "may be charged with everything that the comparator gains up to its next budget or the full cache. "
+        f"With neighbours = [{suggested}] comparators are also decoded at these budgets, and the subject must "
+        "win against both instead"
     ]
 
 
@@ -45,8 +46,9 @@ def describe_equal_slots(lock: Mapping[str, Any]) -> list[str]:
             arm = entry["arms"].get(name, {})
             slots = arm.get("slots", {})
             lines += [
-                f"neighbours: {neighbour} has room for {slots[neighbour]} slots of {name} on {model}, as {budget} has, "
-                f"so that nothing is tested there; one more takes {entry['heads'] * arm['bytes']} bytes"
+                f"neighbours: {neighbour} has room for {slots[neighbour]} slots of {name} on {model}, as many "
+                f"as {budget}, so this neighbour tests nothing; one more slot takes "
+                f"{entry['heads'] * arm['bytes']} bytes"
                 for neighbour, budget in itertools.product(content.get("neighbours", ()), content["budgets"])
                 if neighbour in slots and slots[neighbour] == slots.get(budget)
             ]

@@ -52,9 +52,9 @@ def refuse_few_clusters(items: Mapping[str, Any]) -> None:
     for name, item in items.items():
         if "clusters" in item and (effective_clusters := len(resampling_problems(item))) < MIN_CLUSTERS:
             raise BadInput(
-                f"tasks.{name}: cluster: the held-out problems weigh as {effective_clusters} clusters of one size, "
-                f"and of fewer than {MIN_CLUSTERS} no interval holds; name smaller or more even clusters, "
-                "or more of them"
+                f"tasks.{name}: cluster: the held-out problems have an effective number of "
+                f"{effective_clusters} clusters, and with fewer than {MIN_CLUSTERS} no interval is valid; "
+                "name smaller or more even clusters, or more of them"
             )
 
 

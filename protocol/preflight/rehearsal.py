@@ -168,7 +168,7 @@ def rehearse(
             for name, design in timed_phases(protocol).items():
                 _time_wide_batches(planned, design, timings[name], items, lanes, report)
         expected_time = estimate_phases()
-    with phase("looking for arms that keep the same slots"):
+    with phase("checking whether arms keep the same slots"):
         same_slots_field = same_slots.find_same_slots(stand_in_plan, items)
     instruments = [
         load_attribute(instrument.rehearsal)(stand_in_plan, split, lanes)

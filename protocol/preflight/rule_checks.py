@@ -59,8 +59,8 @@ def refuse_method(
                 ("scored answers", "") if name in scored else ("clusters", ", or take one problem of each cluster")
             )
             raise BadInput(
-                f"decision.method: {method} holds for right and wrong answers alone, each problem for itself, and "
-                f"{name} has {data_kind}; write {ANYTIME_METHOD}{way_out}"
+                f"decision.method: {method} is valid only for answers that are right or wrong and for "
+                f"independent problems, but {name} has {data_kind}; write {ANYTIME_METHOD}{way_out}"
             )
 
 
@@ -75,15 +75,15 @@ def refuse_looks(protocol: Design, items: Mapping[str, Any], scored: Sequence[st
         if not is_betting and (name in scored or len(protocol.seeds) > 1):
             data_kind = "scored answers" if name in scored else "several seeds"
             raise BadInput(
-                f"decision.looks: {name} has {data_kind}, on which {protocol.decision.method} is not tried at small "
-                f'levels; write method = "{ANYTIME_METHOD}" and no spending'
+                f"decision.looks: {name} has {data_kind}, for which {protocol.decision.method} has not been "
+                f'tested at small levels; write method = "{ANYTIME_METHOD}" and no spending'
             )
         if "clusters" in item:
-            raise BadInput(f"decision.looks: {name} has clusters of problems, which looks would cut; leave it out")
+            raise BadInput(f"decision.looks: {name} has clusters of problems, which looks would split; leave it out")
         if looks[-1] != (count := len(item["confirm"])):
             raise BadInput(
-                f"decision.looks: ends with {looks[-1]} problems, and {name} has {count} held-out ones; let all "
-                "tasks have as many"
+                f"decision.looks: ends with {looks[-1]} problems, but {name} has {count} held-out ones; give "
+                "all tasks the same number"
             )
 
 
@@ -211,18 +211,18 @@ def _check_units(protocol: Design, units: Units, corrected: float, may_err: bool
     min_p = 2.0 ** (1 - problems)  # the smallest possible p value
     if decision.method == "sign-flip" and min_p > level:
         raise BadInput(
-            f"decision.method: sign-flip of {problems} problems has no p below {min_p:.5f}, and "
-            f"a contrast is decided at {level:.5f}; plan more of them or fewer contrasts"
+            f"decision.method: sign-flip with {problems} problems cannot give a p below {min_p:.5f}, but a "
+            f"contrast is decided at {level:.5f}; plan more problems or fewer contrasts"
         )
     if not power.has_enough_draws(decision.method, draw_count, level, problems):
         if draw_count >= (needed_draws := power.draws_needed(level)):
             raise BadInput(
                 f"tasks: {problems} held-out problems or clusters are too few for {decision.method} to find "
-                f"anything at the level {level:.5f}; take more of them, or another method"
+                f"any difference at the level {level:.5f}; take more of them, or another method"
             )
         raise BadInput(
-            f"decision.draws: {draw_count} draws leave too few in a tail at the level "
-            f"{level:.5f}; register at least {needed_draws}"
+            f"decision.draws: with {draw_count} draws too few fall into a tail at the level {level:.5f}; "
+            f"register at least {needed_draws}"
         )
     rng = np.random.default_rng([seed, problems])
     error = _estimate_type_one(protocol, decision.method, units, corrected, rng)
@@ -232,7 +232,11 @@ def _check_units(protocol: Design, units: Units, corrected: float, may_err: bool
             f"decision.method: {decision.method} at {units.describe(len(protocol.seeds))} "
             + _describe_errors(_wrong_share(error), error.studies, error.rate / error.ratio, "the level")
             + f" where {error.setting}; "
-            + (f"use {alternative}, which holds there" if alternative else "no method holds there; plan more problems")
+            + (
+                f"use {alternative}, which is valid there"
+                if alternative
+                else "no method is valid there; plan more problems"
+            )
         )
     return error
 
@@ -248,8 +252,8 @@ def _describe_errors(wrong: error_rates.RateEstimate, studies: int, level: float
     source = f"{studies:,} simulated, 95 % interval {_percent(wrong.low)} to {_percent(wrong.high)}"
     return (
         f"decides {_percent(wrong.share)} of studies without a difference "
-        f"({source if studies else 'counted exactly'}), which may lie above the limit of "
-        f"{_percent(LIMIT * level)}, {LIMIT} times {level_name} {_percent(level)},"
+        f"({source if studies else 'counted exactly'}), which may be above the limit of "
+        f"{_percent(LIMIT * level)}, that is {LIMIT} times {level_name} {_percent(level)},"
     )
 
 

@@ -260,7 +260,7 @@ def _refuse_failing_policies(
             failed[arm].append(outcome.reason)
     for arm, reasons in failed.items():
         if len(reasons) == sum(name == arm for name, _ in lanes) and protocol.arm(arm).policy not in CATALOGUE:
-            raise BadInput(f"arms.{arm}.policy: fails at every budget: {reasons[0]}; mend it")
+            raise BadInput(f"arms.{arm}.policy: fails at every budget: {reasons[0]}; correct it")
 
 
 def _is_informative(lane: engine.Lane, outcome: engine.Outcome | engine.LaneFailure, *, has_more: bool) -> bool:

@@ -83,8 +83,8 @@ def refuse_unjudgeable(content: Mapping[str, Any]) -> None:
                 judge_simulated(study, has_drawings=outcome == USUAL)
             except Exception as error:  # whatever it is, it would come after the held-out problems were opened
                 raise BadInput(
-                    f"protocol.toml: a simulated study of this very grid gets no verdict ({type(error).__name__}: "
-                    f"{error}); nothing is locked, please report this protocol"
+                    "protocol.toml: a simulated study of exactly this grid gets no verdict "
+                    f"({type(error).__name__}: {error}); nothing was locked; please report this protocol"
                 ) from error
 
 

@@ -64,9 +64,9 @@ def refuse_unequal_slots(planned: PlannedStudy) -> None:
         smallest, largest = min(slot_sizes, key=slot_sizes.__getitem__), max(slot_sizes, key=slot_sizes.__getitem__)
         if slot_sizes[smallest] != slot_sizes[largest]:
             raise BadInput(
-                f"decision.memory: a slot of {smallest!r} takes {slot_sizes[smallest]} bytes of a head of {model} "
-                f"and one of {largest!r} {slot_sizes[largest]}, so that equal slots are no equal memory; "
-                'write "bytes" or "total"'
+                f"decision.memory: a slot of {smallest!r} takes {slot_sizes[smallest]} bytes in each head of "
+                f"{model}, but one of {largest!r} takes {slot_sizes[largest]}, so equal slots are not equal "
+                'memory; write "bytes" or "total"'
             )
 
 

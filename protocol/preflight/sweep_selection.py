@@ -41,5 +41,6 @@ def _refuse_different_selection(study: Study, selected: dict[str, Any]) -> None:
         raise Tampered(f"{selection.NAME}: the rule selects nothing: {incomplete}") from None
     if reselected != selected:
         raise Tampered(
-            f"{selection.NAME}: is not what the rule gives, {reselected['winner']}; restore what the probe wrote"
+            f"{selection.NAME}: differs from what the rule selects, {reselected['winner']}; restore the file "
+            "that the probe wrote"
         )

@@ -39,7 +39,7 @@ def refuse_edited_lock(study: Study, *, simulated: bool = True) -> None:
     """
     expected = derive_again(study, simulated=simulated)
     differing = [*differences.diff_values(study.lock.content, expected), *find_contradictions(study)]
-    differences.refuse_differences(differing, "; it was edited after it was locked, so restore it")
+    differences.refuse_differences(differing, "; it was edited after it was locked; restore it")
 
 
 def derive_again(study: Study, *, simulated: bool = True) -> dict[str, Any]:
@@ -75,9 +75,9 @@ def _simulate(study: Study, items: Mapping[str, Any], parent: Registration | Non
         parent_use = None if parent is None else parent.lock.content[full_use.FIELD]
         measured[full_use.FIELD] = parent_use or full_cache_use.measure_full_cache(study.planned, study.development())
     scored = frozen_problems.scored_tasks(items, study.planned)
-    with phase("trying the rule on simulated studies again"):
+    with phase("testing the rule on simulated studies again"):
         rule_results = rule_checks.check_rule(study.protocol, items, is_replication=parent is not None, scored=scored)
-    with phase("looking again for arms that keep the same slots"):
+    with phase("checking again whether arms keep the same slots"):
         measured["checks"] = lock_inputs.read_checks(study.planned, items, rule_results)
     return measured
 
@@ -102,7 +102,7 @@ def _lane_faults(study: Study) -> Iterator[str]:
     max_lanes = feasibility.max_lanes(study.protocol)
     for model, count in study.lanes().items():
         if study.protocol.generation.lanes_per_batch is None and not 1 <= count <= max_lanes:
-            yield f"batch.lanes.{model}: {count}, it has to be from 1 to the {max_lanes} that there are"
+            yield f"batch.lanes.{model}: {count}, but must be from 1 to {max_lanes}, the number of lanes"
 
 
 def _require_parent(study: Registration) -> Registration | None:
@@ -112,7 +112,7 @@ def _require_parent(study: Registration) -> Registration | None:
     parent = study.find_parent()
     if parent is None and (reference := study.parent) is not None:
         raise BadInput(
-            f"{study.folder}: replicates {reference['name']}, whose lock no folder next to it has "
-            f"{reference['lock'][:12]}; bring it back"
+            f"{study.folder}: replicates {reference['name']}, whose lock {reference['lock'][:12]} is in no "
+            "folder next to it; restore that folder"
         )
     return parent

@@ -62,7 +62,9 @@ def spread_ids(ids: Sequence[str], count: int) -> list[str]:
 def with_stand_ins(protocol: Design, models: Mapping[str, str]) -> Design:
     """Return the protocol with the stand-ins' names. Raises BadInput if one stands in for two models."""
     if len(set(models.values())) < len(models):
-        raise BadInput("--stand-in: one model stands in for two; the decision tells them apart, so name two")
+        raise BadInput(
+            "--stand-in: one model stands in for two, but the decision compares the two; name two different stand-ins"
+        )
     rule_fields = {field: models.get(value, value) for field, value in protocol.decision.rule_settings.items()}
     decision = replace(protocol.decision, rule_settings=rule_fields)
     return replace(protocol, models=tuple(models.values()), decision=decision)

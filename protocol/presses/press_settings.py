@@ -33,8 +33,8 @@ def import_kvpress() -> ModuleType:
             module = importlib.import_module("kvpress")
     except ImportError as missing:
         raise ValueError(
-            f"kvpress cannot be imported here ({missing.name}); run: pip install 'kvpress==0.5.5', in an "
-            "environment of its own"
+            f"kvpress cannot be imported here ({missing.name}); run, in a separate environment: pip install "
+            "'kvpress==0.5.5'"
         ) from None
     logging.getLogger("kvpress").setLevel(logging.ERROR)  # commands print their own messages
     for name, function in functions.items():
@@ -64,7 +64,7 @@ def describe_press(source: str, settings: Mapping[str, Any]) -> Any:
     plain_settings = {path: value for path, value in settings.items() if path not in inner_presses}
     for path in plain_settings:
         if path not in known:
-            raise ValueError(f"{path}: no setting of {type(described).__name__}; {suggest(path, known)}")
+            raise ValueError(f"{path}: is not a setting of {type(described).__name__}; {suggest(path, known)}")
     press = change_settings(described, plain_settings)
     build_press(press)
     return press
@@ -84,7 +84,7 @@ def build_press(described: Any) -> Any:
     values = {setting.name: getattr(described, setting.name) for setting in fields(described)}
     for name, value in values.items():
         if value is inspect.Parameter.empty:
-            raise ValueError(f"{name}: {type(described).__name__} has none by itself; set it")
+            raise ValueError(f"{name}: {type(described).__name__} has no default; set it")
         if is_dataclass(value):
             values[name] = build_press(value)
     try:
@@ -105,7 +105,9 @@ def _describe(name: str, settings: Mapping[str, Any], prefix: str) -> Any:
         return kind()
     inner = settings.get(f"{prefix}{INNER_FIELD}")
     if not isinstance(inner, str):
-        raise ValueError(f'{prefix}{INNER_FIELD}: names the press that {name} wraps; write "SnapKVPress", for one')
+        raise ValueError(
+            f'{prefix}{INNER_FIELD}: must name the press that {name} wraps; write for example "SnapKVPress"'
+        )
     return kind(**{INNER_FIELD: _describe(inner, settings, f"{prefix}{INNER_FIELD}.")})
 
 

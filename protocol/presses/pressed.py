@@ -164,7 +164,7 @@ def check_shapes(keys: Sequence[Tensor], values: Sequence[Tensor], network: PreT
         if not fits or key.dtype != network.dtype or value.dtype != network.dtype:
             raise ValueError(
                 f"leaves keys {list(key.shape)} {key.dtype} and values {list(value.shape)} {value.dtype} in "
-                f"layer {layer}, where the cache has {heads} heads of 1 to {n} slots of {network.dtype}"
+                f"layer {layer}, but the cache has {heads} heads of 1 to {n} slots of type {network.dtype}"
             )
 
 

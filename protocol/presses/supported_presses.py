@@ -43,22 +43,22 @@ MASKING = frozenset({"AdaKVPress", "CriticalAdaKVPress"})
 RENUMBERING = frozenset({"KeyRerotationPress"})
 """Presses that rotate their keys to the positions 0, 1, 2, ...; later tokens are numbered after these."""
 
-HUB = "reads what was trained or measured for a model from the network"
-DECODING = "compresses while decoding, inside a generation of its own; an arm's press compresses the prompt"
-REPLAY = "feeds the context again with texts of its own, by a tokenizer that it looks up"
+HUB = "downloads what was trained or measured for a model"
+DECODING = "compresses while decoding, in its own generation loop, but the press of an arm compresses the prompt"
+REPLAY = "feeds the context again with its own texts, using a tokenizer that it looks up"
 REFUSED: Mapping[str, str] = MappingProxyType(
     {
-        "BasePress": "is the base of all presses, and no method",
+        "BasePress": "is the base class of all presses, not a method",
         "CAMPress": DECODING,
-        "ComposedPress": "is a list of presses, which no setting can name",
+        "ComposedPress": "is a list of presses, which settings cannot express",
         "CompressionRatioDecodingPress": DECODING,
-        "DMSPress": "evicts by a threshold while it decodes, and masks by indices that it keeps itself",
+        "DMSPress": "evicts by a threshold while decoding, and masks by its own stored indices",
         "DecodingPress": DECODING,
         "DuoAttentionPress": HUB,
         "ExpectedAttentionStatsPress": HUB,
         "FastKVzipPress": HUB,
-        "FinchPress": "needs a delimiter token between context and question, which no prompt here has",
-        "KVComposePress": "is called by a pipeline of its own, with texts of its own",
+        "FinchPress": "needs a delimiter token between context and question, which prompts here do not have",
+        "KVComposePress": "must be called by its own pipeline, with its own texts",
         "KVgradPress": REPLAY,
         "KVzapPress": HUB,
         "KVzipPress": REPLAY,
@@ -66,7 +66,7 @@ REFUSED: Mapping[str, str] = MappingProxyType(
         "PrefillDecodingPress": DECODING,
         "QFilterPress": HUB,
         "RestoreKVPress": HUB,
-        "ScorerPress": "is the base of the presses that score, and no method",
+        "ScorerPress": "is the base class of scoring presses, not a method",
     }
 )
 

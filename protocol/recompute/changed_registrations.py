@@ -40,7 +40,7 @@ def changed_since(commit: str) -> ChangedRegistrations:
     does not count as removed. Raises BadInput where git fails.
     """
     if not commit:  # git would compare HEAD with itself
-        raise BadInput("--since: names no commit; write the one to compare with, such as origin/main")
+        raise BadInput("--since: does not name a commit; write the commit to compare with, such as origin/main")
     try:
         repository = Repository(Path.cwd())
         changes = repository.changes_since(commit)

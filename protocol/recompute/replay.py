@@ -76,7 +76,11 @@ class Engine(NamedTuple):
     def __str__(self) -> str:
         if not self.differing_files and not self.reasons:
             return "decoded with the locked sources"
-        differences = [f"{self.differing_files} of {self.files} locked files differ"] if self.differing_files else []
+        differences = (
+            [f"{self.differing_files} of {self.files} files differ from the locked ones"]
+            if self.differing_files
+            else []
+        )
         return f"decoded by today's engine ({', '.join([*differences, *self.reasons])})"
 
 
@@ -103,12 +107,12 @@ def check(
     """
     refuse_options(count, nonce)
     if not study.has(SEAL) or not study.has(VERDICT):
-        raise NotRun("no verdict yet, and lanes of held-out problems are decoded again after it")
+        raise NotRun("no verdict yet; held-out lanes may be decoded again only after the verdict")
     all_records = records.JoinedRecords([study.confirm_records, study.probe_records])
     draw = _draw(all_records, count, nonce, routes)
     drawn_bodies = [record["body"] for record in select_lanes(all_records, draw)]
     if not drawn_bodies:
-        raise NotRun("no record is of a lane that ran")
+        raise NotRun("no recorded lane ran, so there is nothing to decode again")
     excluded, replay_engine = _excluded_bodies(all_records), compare_engine(study)
     try:
         decoder = open_decoder(study, home, identity, [*drawn_bodies, *excluded])
@@ -120,7 +124,9 @@ def check(
         raise CannotTell(str(missing)) from None
     except (OSError, RuntimeError, MemoryError) as problem:  # torch raises nothing more specific
         message = " ".join(str(problem).split())[:200] or type(problem).__name__
-        raise CannotTell(f"decoding broke off on this machine: {message!a}; see that memory is free") from None
+        raise CannotTell(
+            f"decoding failed on this machine: {message!a}; make sure that enough memory is free"
+        ) from None
     odds_text = f"; {draw}" if routes else ""
     return lanes_text + odds_text + excluded_text + measured_text
 
@@ -144,22 +150,23 @@ def _replay_instruments(study: Registration, home: Path, nonce: str, replay_engi
         if differing:
             first = differing[0]
             message = (
-                f"{name}: {len(differing)} of {len(values)} values of {len(drawn)} drawn lines differ, the first: "
-                f"{first.where!a}: recorded {str(first.recorded)[:80]!a}, now {str(first.now)[:80]!a}; {replay_engine}"
+                f"{name}: {len(differing)} of {len(values)} values of {len(drawn)} drawn lines differ; the "
+                f"first: {first.where!a}: recorded {str(first.recorded)[:80]!a}, now {str(first.now)[:80]!a}; "
+                f"{replay_engine}"
             )
             may_round = all(value.may_round for value in differing)
             if replay_engine.is_locked and not (may_round and len(differing) * MAX_EDGE_FRACTION <= len(values)):
                 raise Tampered(message)
-            raise CannotTell(f"{message}; audit on a machine like that of the lock, with the sources that were locked")
-        yield f"; {name}: {len(values)} values of {len(drawn)} drawn lines came again"
+            raise CannotTell(f"{message}; run the audit on a machine like that of the lock, with the locked sources")
+        yield f"; {name}: {len(values)} values of {len(drawn)} drawn lines were reproduced"
 
 
 def refuse_options(count: int | None, nonce: str) -> None:
     """Raise BadInput for an invalid number of lanes or nonce."""
     if count is not None and count < 1:
-        raise BadInput(f"--replay {count}: draw at least one lane")
+        raise BadInput(f"--replay {count}: write at least 1 lane")
     if not NONCE_PATTERN.fullmatch(nonce):
-        raise BadInput("--nonce: write 16 to 128 lower-case hex digits, two a byte")
+        raise BadInput("--nonce: write 16 to 128 lower-case hex digits, an even number")
 
 
 def draw_lanes(all_records: Sequence[Record], count: int | None, nonce: str) -> list[Record]:
@@ -217,7 +224,7 @@ def open_decoder(
         if other_files := redecode.list_weight_differences(opened_study, model):
             raise CannotTell(
                 f"model {model!a}: {other_files[0]!a} since the lock ({len(other_files)} files differ); "
-                "bring the weights that were locked"
+                "restore the locked weights"
             )
     held_out = JudgedHeldOut(study.lock, study.folder, identity) if study.has(VERDICT) else None
     decoder = redecode.Decoder(opened_study, confirmed_design(opened_study) if held_out else None, held_out, observe)
@@ -245,12 +252,12 @@ def _check_excluded(decoder: "redecode.Decoder", excluded: Sequence[dict[str, An
             if body[name] == rebuilt:
                 continue
             lane = ReplayedLane(body, SAME_OUTCOME)
-            message = f"{lane}: {name}: recorded {body[name]!a}, built {rebuilt!a}; it was excluded"
+            message = f"{lane}: {name}: recorded {body[name]!a}, but rebuilt {rebuilt!a}; the lane was excluded"
             if replay_engine.is_locked:
-                raise Tampered(f"{message} by a prompt that is not its own; {replay_engine}")
+                raise Tampered(f"{message} because of a prompt that differs from the recorded one; {replay_engine}")
             raise CannotTell(
-                f"{message}, and a change of the code may be why; {replay_engine}; "
-                "check out the sources that were locked and audit there"
+                f"{message}, perhaps because of a change in the code; {replay_engine}; check out the locked "
+                "sources and run the audit there"
             )
     return f"; all {len(excluded)} prompts that were excluded are as long as recorded" if excluded else ""
 
@@ -293,7 +300,7 @@ def confirmed_design(opened_study: Study) -> Design:
         return opened_study.protocol
     winner = opened_study.registration.selection.content["selected"]["winner"]
     if winner not in opened_study.protocol.sweep.candidates:
-        raise Tampered(f"{SELECTION}: selects {winner!a}, which is no candidate")
+        raise Tampered(f"{SELECTION}: selects {winner!a}, which is not a candidate")
     return opened_study.protocol.confirm_design(winner)
 
 
@@ -318,22 +325,23 @@ def _summarize(lanes: Sequence[ReplayedLane], replay_engine: Engine, nonce: str,
     outcomes = [lane.outcome.word for lane in lanes]
     same, perturbed, edges = (outcomes.count(outcome) for outcome in ("same", "shaken", "edge"))
     compared = "memory" if replay_engine.is_locked else "slots, events"  # another engine may allocate other bytes
-    summary = f"{same} of {count} lanes drawn by the nonce {nonce} gave the recorded text, {compared} and grade"
+    summary = f"{same} of {count} lanes drawn with the nonce {nonce} gave the recorded text, {compared} and grade"
     if outcomes[-1] == "beyond":
         if replay_engine.is_locked:
-            raise Tampered(f"{lanes[-1]}; no rounding explains it; {summary}; {replay_engine}")
+            raise Tampered(f"{lanes[-1]}; rounding cannot explain this; {summary}; {replay_engine}")
         raise CannotTell(
-            f"{lanes[-1]}; no rounding explains it, though a change of the code may; {summary}; {replay_engine}; "
-            "check out the sources that were locked and audit there"
+            f"{lanes[-1]}; rounding cannot explain this, but a change in the code may; {summary}; "
+            f"{replay_engine}; check out the locked sources and run the audit there"
         )
     if edges * MAX_EDGE_FRACTION > count:
         first_edge = lanes[outcomes.index("edge")]
         raise CannotTell(
-            f"{edges} of {count} lanes part from their records where rounding moves them too, first {first_edge}; "
-            f"{summary}; {replay_engine}; audit on a machine like that of the lock"
+            f"{edges} of {count} lanes differ from their records, at places where rounding alone also changes "
+            f"them, first {first_edge}; {summary}; {replay_engine}; run the audit on a machine like that of "
+            "the lock"
         )
     if perturbed:
-        summary += f", {perturbed} did with weights shaken by a few roundings"
+        summary += f", {perturbed} of them with weights perturbed by a few roundings"
     if edges:
-        summary += f", {edges} part from it where rounding moves them too"
+        summary += f", {edges} differ from it at places where rounding alone also changes them"
     return f"{summary}; {replay_engine}"

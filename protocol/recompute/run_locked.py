@@ -51,7 +51,7 @@ def check_locked(study: Registration, limits: Limits = LIMITS, ways: Sequence[Me
             outcome = sandbox.run(command, tree, readable=[tree, copy], limits=limits, mechanisms=ways)
             if outcome.stopped or _canonical_output(outcome.stdout) != canonical.dumps(recorded):
                 _raise_difference(study, f"the locked {module} ({outcome.how})", name, outcome, limits)
-    return f"the locked code says so too, word for word, {outcome.how}"
+    return f"the locked code gives the same result word for word, {outcome.how}"
 
 
 def _canonical_output(output: bytes) -> bytes:
@@ -67,20 +67,20 @@ def _canonical_output(output: bytes) -> bytes:
 def _raise_difference(study: Registration, runner: str, name: str, outcome: SandboxResult, limits: Limits) -> NoReturn:
     """Raise the error for a run that did not print the content of `name`."""
     if outcome.stopped == "time":
-        raise CannotTell(f"{runner} was ended after {limits.seconds} s; a faster machine may tell")
+        raise CannotTell(f"{runner} was stopped after {limits.seconds} s; try a faster machine")
     if outcome.stopped == "output":
-        raise Tampered(f"{runner} prints more than {limits.output} bytes, which is no judgement")
+        raise Tampered(f"{runner} prints more than {limits.output} bytes, which cannot be a judgement")
     errors = outcome.stderr.decode(errors="replace").strip().splitlines() or [""]
     last_line = compare_judgements.shorten_printable(errors[-1], most=200)
     if (missing := MISSING_MODULE.match(last_line)) and not _is_available(missing[1]):
-        raise CannotTell(f"{runner} needs what is not installed here: {last_line}")
+        raise CannotTell(f"{runner} needs a package that is not installed here: {last_line}")
     if "MemoryError" in last_line or outcome.status - 128 in (signal.SIGXCPU, signal.SIGKILL):
-        limits_text = f"its limits are {limits.cpu} s of processor and {limits.memory} bytes"
+        limits_text = f"its limits are {limits.cpu} s of processor time and {limits.memory} bytes"
         raise CannotTell(f"{runner} was ended ({last_line or f'status {outcome.status}'}); {limits_text}")
     output = compare_judgements.shorten_printable(outcome.stdout.decode(errors="replace"), most=100)
-    message = f"{runner} says otherwise than {name}: '{output}'"
+    message = f"{runner} contradicts {name}: '{output}'"
     if packages := differing_packages(study.lock.content):
-        raise CannotTell(f"{message} {last_line}; {', '.join(packages)} not as locked; install what was locked")
+        raise CannotTell(f"{message} {last_line}; {', '.join(packages)} not as locked; install the locked versions")
     raise Tampered(f"{message} {last_line}".rstrip())
 
 

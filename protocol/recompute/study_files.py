@@ -56,8 +56,8 @@ def check_probe(study: Registration) -> None:
     refuse_other_lock(study)
     if selection.inherited_digest(study):
         raise BadInput(
-            f"{study.folder}: a replication takes its parent's selection and does not probe; "
-            f"run: kv-prereg replicate <its parent>"
+            f"{study.folder}: a replication uses its parent's selection and is not probed; run: kv-prereg "
+            "replicate <its parent>"
         )
     if not has_selection(study):
         ledger.refuse_closed(study.folder)
@@ -81,8 +81,8 @@ def check_instrument(study: Registration, instrument: Instrument) -> None:
     refuse_other_lock(study)
     if instrument.name not in study.protocol:
         raise BadInput(
-            f"{study.folder}: registers no [{instrument.name}]; write one into a protocol before it is locked, "
-            f"{instrument.advice}"
+            f"{study.folder}: registers no [{instrument.name}]; add this table to a protocol before it is "
+            f"locked, {instrument.advice}"
         )
     ledger.refuse_closed(study.folder)
     refuse_claimed(study, instrument)
@@ -94,8 +94,8 @@ def refuse_claimed(study: Registration, instrument: Instrument) -> None:
     """Raise AlreadyClaimed once held-out problems may have been read: no use of an instrument may depend on them."""
     if study.has(CLAIM):
         raise AlreadyClaimed(
-            f"{study.folder}: is claimed, and {instrument.activity} before that; run it in a study of your own: "
-            f"kv-prereg replicate {study.folder}"
+            f"{study.folder}: is claimed, but {instrument.activity} only before the claim; run it in your own "
+            f"copy of the study: kv-prereg replicate {study.folder}"
         )
 
 
@@ -114,29 +114,32 @@ def check_replicate(parent: Registration, *, is_fresh: bool) -> None:
     drift.refuse_edited(parent)
     refuse_other_lock(parent)
     if not parent.has(verdict.NAME):
-        raise BadInput(f"{parent.folder}: has no verdict to agree with; first: kv-prereg confirm {parent.folder}")
+        raise BadInput(f"{parent.folder}: has no verdict to compare with; first run: kv-prereg confirm {parent.folder}")
     if verdict.read_word(parent.verdict) == "DEVIATED":
-        raise BadInput(f"{parent.folder}: DEVIATED from what was registered; register its question anew instead")
+        raise BadInput(
+            f"{parent.folder}: DEVIATED from what was registered, so it cannot be replicated; register its "
+            "question again instead"
+        )
     generated = {
         name: registry.is_generated(task)
         for name, task in registry.make_tasks(parent.protocol["tasks"], parent.folder).items()
     }
     if is_fresh and FIELD in parent.protocol:
         raise BadInput(
-            f"{parent.folder}: cites records of its problems ([{FIELD}]), and fresh ones have none; register its "
-            "question in a study of your own that decodes every arm"
+            f"{parent.folder}: cites records of its problems ([{FIELD}]), but fresh problems have none; "
+            "register its question in your own study that decodes every arm"
         )
     if is_fresh and not all(generated.values()):
         name = next(name for name, is_drawn in generated.items() if not is_drawn)
         raise BadInput(
-            f"{parent.folder}: tasks: {name} is not generated, and so has no fresh problems; ask its question of other "
-            "problems, in a study of your own (kv-prereg init)"
+            f"{parent.folder}: tasks: {name} is not generated, so it has no fresh problems; ask the same "
+            "question about other problems in your own study (kv-prereg init)"
         )
     source = parent.protocol.get(late_randomness.FIELD, {}).get("source")
     if not is_fresh and source not in (None, late_randomness.CITED) and any(generated.values()):
         raise BadInput(
-            f"{parent.folder}: [{late_randomness.FIELD}] drew its problems for its own lock, and draws others for "
-            f"every other one; replicate it: kv-prereg replicate --fresh {parent.folder}"
+            f"{parent.folder}: [{late_randomness.FIELD}] drew its problems for its own lock and draws "
+            f"different ones for every other lock; run instead: kv-prereg replicate --fresh {parent.folder}"
         )
 
 

@@ -65,12 +65,15 @@ class Draw(NamedTuple):
     def __str__(self) -> str:
         """Return the odds in a sentence."""
         if not self.routes:
-            return "no change of one contrast's grades turns the verdict, so that all lanes were drawn alike"
+            return (
+                "no change of one contrast's grades changes the verdict, so all lanes were drawn with equal probability"
+            )
         least, others = self.routes[0], len(self.routes) - 1
         return (
-            f"{least.changed} changed lanes that turn the verdict (greedy count; {least.label}, of {least.lanes} that "
-            f"move it) are met with {math.floor(1000 * least.odds) / 10:.1f} %"
-            + f"; those of {others} other ways not less likely"
+            f"a forgery of {least.changed} lanes that changes the verdict (greedy count; {least.label}, of "
+            f"{least.lanes} lanes that affect it) would be detected with probability "
+            f"{math.floor(1000 * least.odds) / 10:.1f} %"
+            + f"; {others} other ways to forge it would be detected at least as likely"
             * bool(others)
         )
 

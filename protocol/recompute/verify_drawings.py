@@ -20,7 +20,7 @@ def check(study: Registration) -> str:
     kinds = inventory.classify(study)
     drawn_paths = [path for path, kind in kinds.items() if kind == "derived"]
     if not drawn_paths:
-        raise NotRun(f"nothing is drawn; kv-prereg report {study.folder} does")
+        raise NotRun(f"there are no drawings yet; to make them: kv-prereg report {study.folder}")
     contents = {path: files.read(study.folder / path) for path in drawn_paths}
     with tempfile.TemporaryDirectory() as temporary:
         producer = _draw(study.folder, Path(temporary)).encode()
@@ -33,16 +33,18 @@ def check(study: Registration) -> str:
     ]
     count = inventory.format_file_count(len(drawn_paths))
     if not rendered:
-        return f"{count} drawn again from the records, the same bytes"
+        return f"{count} redrawn from the records with the same bytes"
     if not differing:
         names = inventory.format_names(rendered)
-        return f"{count} drawn again from the records with the same content; only the bytes differ: {names}"
-    remedy = f"draw anew: kv-prereg report {study.folder}"
+        return f"{count} redrawn from the records with the same content; only the bytes differ: {names}"
+    remedy = f"to redraw: kv-prereg report {study.folder}"
     if edited := [path for path in differing if producer in contents[path]]:
-        raise Tampered(f"{inventory.format_names(edited)}: not what the code that it names draws here; {remedy}")
+        raise Tampered(
+            f"{inventory.format_names(edited)}: differs from what the code that it names draws here; {remedy}"
+        )
     raise CannotTell(
-        f"{inventory.format_names(differing)}: not what is drawn here from the records: edited, or drawn by other "
-        f"code or libraries; {remedy}"
+        f"{inventory.format_names(differing)}: differs from what is drawn here from the records: it was "
+        f"edited, or drawn by other code or libraries; {remedy}"
     )
 
 

@@ -86,7 +86,7 @@ def check_grades(study: Registration, identity: Path | None = None) -> str:
             if body["state"] != "ok" or task in skipped:
                 continue
             if spent > MAX_SECONDS:
-                undetermined.append(f"not all was graded in {MAX_SECONDS:g} s; {_regrade_command(study)}")
+                undetermined.append(f"not all texts could be graded in {MAX_SECONDS:g} s; {_regrade_command(study)}")
                 break
             started = time.monotonic()
             try:
@@ -96,14 +96,14 @@ def check_grades(study: Registration, identity: Path | None = None) -> str:
                 skipped.add(task)
                 continue
             except (KeyError, ValueError, IndexError):
-                wrong.append(f"{records.body_key(body)}: is no problem of {task}")
+                wrong.append(f"{records.body_key(body)}: is not a problem of {task}")
                 continue
             spent += time.monotonic() - started
             graded += 1
             if difference := _describe_difference(body, new_grade, second_grade):
                 message = f"{records.body_key(body)}: {difference}"
                 if {new_grade.status, body["grade"]} & {*TRANSIENT_GRADES}:
-                    undetermined.append(f"{message}; on an idle machine {_regrade_command(study)}")
+                    undetermined.append(f"{message}; on an idle machine, {_regrade_command(study)}")
                 elif find_task(task).grader == PROGRAM and (reason := _excuse_program(study, graders, body, new_grade)):
                     undetermined.append(f"{message}; {reason}")
                 else:
@@ -113,7 +113,7 @@ def check_grades(study: Registration, identity: Path | None = None) -> str:
         more = f"; {len(undetermined) - MAX_MESSAGES} more" if len(undetermined) > MAX_MESSAGES else ""
         raise CannotTell("; ".join(undetermined[:MAX_MESSAGES]) + more)
     if not graded:
-        raise NotRun("no text is graded before the seal but those of a probe")
+        raise NotRun("before the seal only texts of a probe are graded")
     return f"{graded} texts grade as recorded"
 
 
@@ -145,7 +145,7 @@ def _excuse_program(study: Registration, graders: Graders, body: Mapping[str, An
     for _ in range(MORE_RUNS):
         graders.grades.clear()
         if graders.grade(body)[0] != grade:
-            return "the program does not do the same each time"
+            return "the program does not give the same result each time"
     return ""
 
 

@@ -17,7 +17,7 @@ from protocol.formats.refusals import Tampered
 from protocol.lock import installed_versions, lock, version_1
 from protocol.workspace import drift
 
-ALIKE_TEXT = "judged alike by today's analysis"
+ALIKE_TEXT = "reproduced by today's analysis"
 PACKAGE = "analysis"
 COMPUTING = ("numpy", "pandas", "scipy", "statsmodels")
 MAX_DRAWN = 30_000_000_000  # draws, which take minutes; the slowest shipped study has a tenth
@@ -52,8 +52,8 @@ class InstalledAnalysis(NamedTuple):
         if self.differing_files:
             share = f"{len(self.differing_files)} of {self.file_count} files of {PACKAGE}"
             example = compare_judgements.shorten_printable(self.differing_files[0])
-            return f"{share} are not those that were locked, e.g. {example}"
-        unchanged = f"its {self.file_count} files are those that were locked"
+            return f"{share} differ from the locked ones, e.g. {example}"
+        unchanged = f"its {self.file_count} files match the lock"
         return (
             f"{unchanged}, with another {', '.join(self.differing_packages)}" if self.differing_packages else unchanged
         )
@@ -141,7 +141,7 @@ def judge_again(
     if differences.decisive or (differences.all and not is_excused):
         message = _format_first(differences.decisive or differences.all, len(differences.all))
         is_explained = installed.is_shipped or _is_of_numbers(differences, installed.is_other_code)
-        _refuse_difference(study, f"{name}: is not what today's analysis says: {message}", is_explained)
+        _refuse_difference(study, f"{name}: differs from what today's analysis gives: {message}", is_explained)
     return computed, f"{_describe_differences(differences)}; {installed}"
 
 
@@ -163,7 +163,9 @@ def _refuse_difference(study: Registration, message: str, is_excused: bool) -> N
     if installed.is_same or not is_excused:
         raise Tampered(f"{message}; {installed}")
     remedy = (
-        "--run-locked lets the locked code judge, contained" if installed.is_other_code else "install what was locked"
+        "--run-locked lets the locked code judge in a sandbox"
+        if installed.is_other_code
+        else "install the locked versions"
     )
     raise CannotTell(f"{message}; {installed}; {remedy}")
 
@@ -174,15 +176,16 @@ def _describe_differences(differences: JudgementDifferences) -> str:
         return ALIKE_TEXT
     parts = []
     if differences.computed:
-        limits = "none across zero or a level, none far"
+        limits = "none of them crosses zero or a level, and none is far off"
         parts += [
-            f"{len(differences.computed)} bounds and p differ, {limits}: {_format_first(differences.computed[:1])}"
+            f"{len(differences.computed)} bounds and p values differ, {limits}: "
+            f"{_format_first(differences.computed[:1])}"
         ]
     if differences.sentences:
-        parts += [f"other sentences in {', '.join(sentence.path for sentence in differences.sentences)}"]
+        parts += [f"different sentences in {', '.join(sentence.path for sentence in differences.sentences)}"]
     if differences.later:
         fields = sorted({sentence.path.rpartition(".")[2] for sentence in differences.later} - {"verdict"})
-        parts += [f"today's alone has {', '.join(fields)}"]
+        parts += [f"only today's has {', '.join(fields)}"]
     return f"words, counts and estimates {ALIKE_TEXT}; {'; '.join(parts)}"
 
 
@@ -197,7 +200,7 @@ def refuse_costly(study: Registration, registered: int, records: Sequence[Record
     number, and CannotTell for a judgement that would take minutes.
     """
     if registered > len(records):
-        raise Tampered(f"{registered} lanes are registered and {len(records)} recorded")
+        raise Tampered(f"{registered} lanes are registered, but {len(records)} are recorded")
     content = study.protocol
     decision = content["decision"]
     against, others, extra_arms = (len(decision.get(name) or ()) for name in ("against", "others", "beside"))
@@ -207,7 +210,7 @@ def refuse_costly(study: Registration, registered: int, records: Sequence[Record
     draw_count, _ = draws_and_seed(decision)
     if (drawn := draw_count * pairs * cells * max_problems) > MAX_DRAWN:
         command = f"kv-prereg judge {study.folder}"
-        raise CannotTell(f"{drawn:.0e} draws take many minutes; run: {command}")
+        raise CannotTell(f"{drawn:.0e} draws take many minutes; to do it, run: {command}")
 
 
 def _count_confirmed_lanes(study: Registration) -> int:

@@ -94,7 +94,7 @@ def check(study: Registration) -> str:
             if arm.name in promises and promises[arm.name]["is_press"] != (arm.press is not None)
         )
         if unknown := [arm.name for arm in design.arms if design.decodes and arm.name not in promises]:
-            differences.refuse_differences([f"promises.{unknown[0]}: missing, and it is an arm of the protocol"])
+            differences.refuse_differences([f"promises.{unknown[0]}: missing, although it is an arm of the protocol"])
         inputs = _observe(study, design, problems)
         expected = derive_lock(design, promises, inputs)
         if is_shipped:
@@ -114,8 +114,8 @@ def check(study: Registration) -> str:
     by_audit = "" if read_judging(locked) < 3 else " or by audit --simulate"
     return (
         f"{len(locked['grid'])} cells, the split of {tasks}, the rule and {locked['checks']['tests']} tests "
-        f"follow from protocol.toml and the manifests; {_full_use_text(locked)}{_opened_text(study)}simulated checks "
-        f"are derived by confirm{by_audit or ' alone'}"
+        f"follow from protocol.toml and the manifests; {_full_use_text(locked)}{_opened_text(study)}simulated "
+        f"checks are rederived by confirm{by_audit or ' only'}"
     )
 
 
@@ -127,7 +127,7 @@ def check_simulated(study: Registration) -> str:
 
     locked, items = study.lock.content, verify_problems.derive_problem_fields(study).items
     if read_judging(locked) < 3:
-        raise NotRun("simulated by the code of before")
+        raise NotRun("simulated by an earlier version of the code")
     if max((len(resampling_problems(item)) for item in items.values()), default=0) > MOST_UNITS:
         raise CannotTell(f"more than {MOST_UNITS} problems of a task")
     try:
@@ -142,7 +142,10 @@ def check_simulated(study: Registration) -> str:
     if wrong and (lock.is_of_other_code(study.lock) or not _has_libraries_of(locked)):
         raise CannotTell("; ".join(wrong[:1]))
     differences.refuse_differences(wrong)
-    return f"{locked['checks']['decision_errors']['studies']} simulated studies and the self-test of the rule end alike"
+    return (
+        f"{locked['checks']['decision_errors']['studies']} simulated studies and the self-test of the rule give "
+        "the same results"
+    )
 
 
 def _has_libraries_of(locked: Mapping[str, Any]) -> bool:
@@ -172,10 +175,10 @@ def _check_release(release: str, wrong: list[str], undetermined: list[str]) -> N
     """Add to the faults, or to what cannot be told, for a release whose locks this one cannot judge."""
     match lock.compare_release(release):
         case "unknown":
-            wrong.append(f"release: {differences.format_value(release)} is no release that wrote such locks")
+            wrong.append(f"release: {differences.format_value(release)} is not a release that wrote such locks")
         case "undetermined":
-            known = f"release: {differences.format_value(release)} is not known to {installed_versions.release()}"
-            undetermined.append(f"{known}, which is installed here; audit with that release or a later one")
+            known = f"release: {differences.format_value(release)} is unknown to {installed_versions.release()}"
+            undetermined.append(f"{known}, which is installed here; run the audit with that release or a later one")
 
 
 def _check_arm(arm: Arm, locked: Mapping[str, Any], wrong: list[str], undetermined: list[str]) -> None:
@@ -184,7 +187,7 @@ def _check_arm(arm: Arm, locked: Mapping[str, Any], wrong: list[str], undetermin
     """
     settings, where = locked["policies"].get(arm.name) or {}, differences.format_value(arm.name)
     if missing := [part for part in PARTS if part not in settings]:
-        wrong.append(f"policies.{where}: has no {missing[0]}, which every policy has")
+        wrong.append(f"policies.{where}: has no {missing[0]}, which every policy must have")
         return
     registered_settings = dict(arm.set or {}) if arm.press is None else {}
     if isinstance(state := registered_settings.pop("state", None), str):
@@ -192,19 +195,19 @@ def _check_arm(arm: Arm, locked: Mapping[str, Any], wrong: list[str], undetermin
     for path, value in registered_settings.items():
         locked_value, registered = settings.get(path, "").strip("'"), _normalize(value)
         if isinstance(value, str | int | Decimal) and _normalize(locked_value) != registered:
-            wrong.append(f"policies.{where}.{path}: {locked_value!a}, and the arm sets {registered!a}")
+            wrong.append(f"policies.{where}.{path}: {locked_value!a}, but the arm sets {registered!a}")
     is_of_plugin = arm.policy in {point.name for point in entry_points(group="kv_prereg.policies")}
     if arm.press is None and not is_of_plugin and arm.policy not in read_policy_facts():
-        undetermined.append(f"arm {where}: no policy {differences.format_value(arm.policy)} is installed here")
+        undetermined.append(f"arm {where}: the policy {differences.format_value(arm.policy)} is not installed here")
     try:
         promises = derive_promises(settings)
     except (KeyError, ValueError) as problem:
-        wrong.append(f"policies.{where}: no policy has such settings: {problem}")
+        wrong.append(f"policies.{where}: no policy can have these settings: {problem}")
         return
     if promises is not None:
         wrong.extend(differences.diff_values(locked["promises"][arm.name], promises, f"promises.{arm.name}"))
     elif find_spec("torch") is None:
-        undetermined.append(f"arm {where}: what its parts promise needs torch; run: pip install '.[run]'")
+        undetermined.append(f"arm {where}: checking its promises needs torch; run: pip install '.[run]'")
 
 
 def _observe(study: Registration, design: Design, problems: ProblemFields) -> dict[str, Any]:
@@ -234,7 +237,7 @@ def _observe(study: Registration, design: Design, problems: ProblemFields) -> di
 def _opened_text(study: Registration) -> str:
     """Name the studies that had opened its problems, as the lock says, and that are not here."""
     missing = sibling_registrations.list_missing_opened(study)
-    return f"opened names {', '.join(missing)}, which is not here; " if missing else ""
+    return f"opened names {', '.join(missing)}, whose folders are not here; " if missing else ""
 
 
 def _inherits_first_event(study: Registration, design: Design) -> bool:
@@ -253,7 +256,7 @@ def _inherits_first_event(study: Registration, design: Design) -> bool:
 def _full_use_text(locked: Mapping[str, Any]) -> str:
     if not locked[full_use.FIELD]:
         return ""
-    return "shares of the full cache's use from what the lock says that it held, which confirm alone measures again; "
+    return "shares of the full cache's use follow from its slots in the lock, which only confirm measures again; "
 
 
 def check_policies(study: Registration) -> str:
@@ -266,7 +269,7 @@ def check_policies(study: Registration) -> str:
     locked = study.lock.content
     locked_policies = locked["policies"]
     if not locked_policies and study.lock.digest in version_1.PROTOCOLS:
-        raise NotRun(f"{lock.NAME} is of before the settings of a policy were locked; it names them")
+        raise NotRun(f"{lock.NAME} is older than the locking of policy settings; it only names the policies")
     try:
         from policies.catalogue import CATALOGUE
     except ImportError as missing:
@@ -285,7 +288,7 @@ def check_policies(study: Registration) -> str:
         settings = design.policy_settings(arm.name)
         locked_version = locked_policies.get(arm.name, {}).get("version")
         if arm.press and settings["version"] != locked_version:
-            reason = f"is of kvpress {locked_version}, another one is installed"
+            reason = f"is from kvpress {locked_version}, but another version is installed"
             undetermined.setdefault(reason, []).append(arm.name)
             continue
         expected["policies"][arm.name] = settings
@@ -303,7 +306,7 @@ def check_policies(study: Registration) -> str:
     if undetermined:
         raise CannotTell("; ".join(f"arm {', '.join(arms)}: {reason}" for reason, arms in undetermined.items()))
     setting_count = sum(map(len, locked_policies.values()))
-    return f"{setting_count} settings of {len(locked_policies)} arms are those of the installed policies"
+    return f"{setting_count} settings of {len(locked_policies)} arms match the installed policies"
 
 
 def _slot_byte_faults(design: Design, locked: Mapping[str, Any]) -> Iterator[str]:
@@ -339,7 +342,7 @@ def _content_faults(data: bytes, content: Mapping[str, Any]) -> list[str]:
     try:
         document = tomllib.loads(data.decode(), parse_float=Decimal)
     except (ValueError, RecursionError):
-        raise Tampered(f"{PROTOCOL}: invalid TOML, and {lock.NAME} says that a protocol was read") from None
+        raise Tampered(f"{PROTOCOL}: invalid TOML, although {lock.NAME} has a protocol that was read from it") from None
     return differences.diff_values(_normalize(content), _normalize(document), "protocol.content")
 
 

@@ -18,7 +18,7 @@ def check_selection(study: Registration) -> str:
     if not study.has_sweep or not study.has(SELECTION):
         raise NotRun
     if selection.inherited_digest(study):
-        raise NotRun("the selection is that of the study that this one replicates")
+        raise NotRun("the selection equals that of the study that this one replicates")
     recorded = study.selection.content["selected"]
 
     def select() -> dict[str, Any]:

@@ -40,7 +40,7 @@ class Difference(NamedTuple):
             return f"{self.field}: recorded {_excerpt(self.recorded)}, decoded {_excerpt(self.decoded)}"
         start = max(0, self.position - EXCERPT_CHARACTERS // 4)
         recorded, decoded = (_excerpt(text[start:]) for text in (self.recorded, self.decoded))
-        return f"text: parts at character {self.position}: recorded {recorded}, decoded {decoded}"
+        return f"text: differs from character {self.position} on: recorded {recorded}, decoded {decoded}"
 
 
 class Classification(NamedTuple):

@@ -91,15 +91,15 @@ def format_pool_status(status: PoolStatus) -> str:
     """Format worker counts: "2 batches run (node1 2), 12 wait, 3 are spooled; 6 workers have not begun"."""
     hosts = Counter(status.running)
     host_list = ", ".join(f"{host} {number}" if number > 1 else host for host, number in hosts.items())
-    running = f"{len(status.running)} batches run ({host_list})" if host_list else "no batch runs"
-    pending = f"; {status.pending} workers have not begun" if status.pending else ""
+    running = f"{len(status.running)} batches run ({host_list})" if host_list else "no batch is running"
+    pending = f"; {status.pending} workers have not started" if status.pending else ""
     refused = f"; one refused: {status.refused}" if status.refused else ""
-    return f"{running}, {status.waiting} wait, {status.ready} are spooled{pending}{refused}"
+    return f"{running}, {status.waiting} are waiting, {status.ready} are spooled{pending}{refused}"
 
 
 def format_start(workers: int | None) -> str:
     """Return the message before the first update, which with several processes comes after the first batch."""
-    return "opening the records" if workers in (None, 1) else f"running {workers} batches at once"
+    return "opening the record files" if workers in (None, 1) else f"running {workers} batches in parallel"
 
 
 def format_scope(progress: runner.Progress) -> str:

@@ -145,7 +145,7 @@ def measure_thresholds(model: LoadedModel, texts: Iterable[Text], tokens: int) -
         means.append(segment_means(sparse[:, text.prompt :], SEGMENT))
         token_count += sparse.shape[-1]
     if not means:
-        raise BadInput("texts: hold no token; give at least one")
+        raise BadInput("texts: contain no token; give at least one")
     segments = torch.cat(means, -1)
     result = thresholds.fit_thresholds(segments)
     details = {"thresholds": result.method, "segments": str(segments.shape[-1])}
@@ -184,9 +184,13 @@ def measure_bases(model: LoadedModel, texts: Iterable[Text], tokens: int) -> Mea
         values = torch.stack(prefilled_text.values)
         moments = (moments or bases.empty_moments(values)).add(values)
     if moments is None:
-        raise BadInput("texts: hold no token; give at least one")
+        raise BadInput("texts: contain no token; give at least one")
     result = bases.fit_bases(moments)
-    return MeasuredValue(result.bases, moments.tokens, {"variance in a quarter": f"{result.quarter:.4f}"})
+    return MeasuredValue(
+        result.bases,
+        moments.tokens,
+        {"variance in a quarter": f"{result.quarter:.4f}"},
+    )
 
 
 def prefill_texts(
@@ -212,8 +216,8 @@ def require_statistics(model: LoadedModel) -> policies.Statistics:
     statistics: policies.Statistics | None = model.statistics.get(statistics_signal.name)
     if statistics is None:
         raise BadInput(
-            f"model {model.name}: routes are measured with its {statistics_signal.name!r}, which are not there; run: "
-            f"kv-prereg calibrate {model.name} {statistics_signal.name}"
+            f"model {model.name}: routes need its {statistics_signal.name!r}, which have not been measured; "
+            f"run: kv-prereg calibrate {model.name} {statistics_signal.name}"
         )
     return statistics
 
@@ -222,13 +226,13 @@ def refuse_other_rotation(model: LoadedModel) -> None:
     """Refuse models with another rotation: scores of a mean query ahead of its keys support only one kind."""
     if not rotation.rotates_halves(model.network):
         raise BadInput(
-            f"model {model.name}: does not turn the halves of a head in every layer, as the scores that read "
-            "these statistics take it; choose another model"
+            f"model {model.name}: does not rotate the halves of a head in every layer, as scores from these "
+            "statistics assume; choose another model"
         )
     if not captured_queries.are_captured(model.network):
         raise BadInput(
-            f"model {model.name}: its attention does not turn the queries that are measured before it, as the scores "
-            "that read these statistics take it; choose another model"
+            f"model {model.name}: its attention does not use the queries as measured before it, as scores "
+            "from these statistics assume; choose another model"
         )
 
 

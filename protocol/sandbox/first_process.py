@@ -41,7 +41,7 @@ def main(request: dict[str, Any]) -> int:
         try:
             make_root(root, request["visible"], request["scratch"], request["is_writable"])
         except OSError as error:
-            print(f"no root of its own: {error}", file=sys.stderr)
+            print(f"no separate root folder: {error}", file=sys.stderr)
             return UNREADY
     child = os.fork()
     if not child:

@@ -179,7 +179,7 @@ def deny_system_calls() -> None:
     header = ctypes.create_string_buffer(struct.pack("HP", len(program) + 1, ctypes.addressof(code)))
     call_prctl(SET_NO_NEW_PRIVILEGES, 1)
     if call_prctl(SET_SECCOMP, FILTER, ctypes.addressof(header)):
-        raise OSError("no filter of system calls")
+        raise OSError("no system call filter")
 
 
 def call_prctl(option: int, value: int, address: int = 0) -> int:

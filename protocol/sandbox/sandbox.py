@@ -103,8 +103,8 @@ def find_mechanism(mechanisms: Sequence[Mechanism] = MECHANISMS) -> Mechanism:
     """Return the first mechanism that works here. Raises CannotTell without one."""
     if (mechanism := next(filter(is_usable, mechanisms), None)) is None:
         raise CannotTell(
-            f"nothing here can contain it, and so it was not run: {' and '.join(mechanisms)} do not work; "
-            "install bubblewrap (bwrap), where user namespaces are allowed"
+            f"this machine has no working sandbox, so it was not run: {' and '.join(mechanisms)} do not work; "
+            "install bubblewrap (bwrap), on a system that allows user namespaces"
         )
     return mechanism
 

@@ -44,14 +44,16 @@ def main(argv: list[str] | None = None) -> int:
     parser = command_line.make_parser("kv-prereg tasks", __doc__)
     subparsers = parser.add_subparsers(dest="act", required=True)
     subparsers.add_parser("list", help="the tasks by name, with the sizes of their splits")
-    subparsers.add_parser("freeze", help="write the split manifest of one task").add_argument("name")
-    subparsers.add_parser("graders", help="what may grade a file of yours")
-    check_parser = subparsers.add_parser("check", help="what is wrong with a file of yours, or how it is split")
+    subparsers.add_parser("freeze", help="write the file with the split of one task").add_argument("name")
+    subparsers.add_parser("graders", help="list the graders for your own problem file")
+    check_parser = subparsers.add_parser("check", help="check your own problem file, and show its split")
     check_parser.add_argument("file", type=Path)
-    check_parser.add_argument("--grader", choices=grading.grader_names(), help="hold every answer to this grader")
-    fetch_parser = subparsers.add_parser("fetch", help="bring the problems of one published task here, checked")
+    check_parser.add_argument("--grader", choices=grading.grader_names(), help="check every answer with this grader")
+    fetch_parser = subparsers.add_parser("fetch", help="download the problems of one published task and verify them")
     fetch_parser.add_argument("name")
-    fetch_parser.add_argument("--from", dest="file", type=Path, help="the published file, in JSON lines")
+    fetch_parser.add_argument(
+        "--from", dest="file", type=Path, help="use this copy of the published file, in JSON lines"
+    )
     seal_parser = subparsers.add_parser("seal", help="encrypt the held-out problems of one published task")
     seal_parser.add_argument("name")
     seal_parser.add_argument(
@@ -129,14 +131,12 @@ def check(path: Path, grader: str | None) -> int:
             print_escaped(f"{kind}s: {len(dev)} dev, {len(confirm)} confirm, {len(dev & confirm)} in both", sys.stdout)
     if grader == "program":
         with_solution = sum(bool(json.loads(str(row.gold))["solution"]) for row in rows_by_line.values())
-        print_escaped(f"solutions: {with_solution} run, all right by their tests", sys.stdout)
+        print_escaped(f"solutions: {with_solution} were run, and all pass their tests", sys.stdout)
         if without := len(rows_by_line) - with_solution:
             lines = "1 line has" if without == 1 else f"{without} lines have"
-            print_escaped(
-                f"warning: {lines} no solution, so that nothing shows that the tests can be passed", sys.stdout
-            )
+            print_escaped(f"warning: {lines} no solution, so nothing shows that the tests can be passed", sys.stdout)
     elif grader is None:
-        print_escaped("answers: checked with no grader; --grader names one", sys.stdout)
+        print_escaped("answers: not checked with a grader; name one with --grader", sys.stdout)
     else:
         confusable = [*find_confusable_golds(grader, rows_by_line)]
         for fault in confusable[:MAX_FAULTS]:
@@ -144,7 +144,9 @@ def check(path: Path, grader: str | None) -> int:
         if confusable:
             advice = ", or choose the grader contains (whole words) or equals" if grader == "exact" else ""
             lines = "1 line has an answer" if len(confusable) == 1 else f"{len(confusable)} lines have answers"
-            print_escaped(f"warning: {lines} that {grader} cannot tell from another; reword it{advice}", sys.stdout)
+            print_escaped(
+                f"warning: {lines} that {grader} confuses with another line's answer; reword it{advice}", sys.stdout
+            )
     return 0
 
 
@@ -152,9 +154,8 @@ def seal(task: Dataset, recipients: list[str]) -> str:
     sealed, split = task.encrypt(recipients), splits.load(task.name)
     plain_path = sealed.dev.with_name(f"{task.name}.jsonl")
     return (
-        f"{len(split.dev)} development problems: {sealed.dev}\n"
-        f"{len(split.confirm)} held-out problems, encrypted: {sealed.confirm}\n"
-        f"now remove {plain_path}: until then the task is refused"
+        f"{len(split.dev)} development problems: {sealed.dev}\n{len(split.confirm)} held-out problems, "
+        f"encrypted: {sealed.confirm}\nnow remove {plain_path}; until then the task is refused"
     )
 
 

@@ -127,7 +127,8 @@ class Dataset:
         plain_path, encrypted_path = self._plain_path(), self._sealed_paths().confirm
         if plain_path.exists() and encrypted_path.exists():
             raise BadInput(
-                f"task {self.name}: {plain_path} shows what {encrypted_path} keeps encrypted; remove one of the two"
+                f"task {self.name}: {plain_path} contains in the clear what {encrypted_path} keeps encrypted; "
+                "remove one of the two"
             )
         return encrypted_path.exists()
 
@@ -171,14 +172,14 @@ class Dataset:
         path = self._plain_path()
         if self.is_encrypted():
             raise BadInput(
-                f"task {self.name}: is sealed; to have all of it in the clear, remove {self._sealed_paths().confirm}"
+                f"task {self.name}: is sealed; to use the unencrypted task, remove {self._sealed_paths().confirm}"
             )
         if path.exists():
             self._read_data()
             return path
         if published is None and self.url is None:
             raise BadInput(
-                f"task {self.name}: published as Parquet alone; pass its JSON lines: "
+                f"task {self.name}: is published only as Parquet; convert it to JSON lines and pass the file: "
                 f"kv-prereg tasks fetch {self.name} --from FILE"
             )
         try:
@@ -203,7 +204,7 @@ class Dataset:
                 return row
         if self.identity is None and self.is_encrypted() and problem_id in splits.load(self.name).confirm:
             raise BadInput(f"problem {problem_id!r} of {self.name}: is encrypted; pass the key: --identity FILE")
-        raise BadInput(f"problem {problem_id!r}: not of this task, whose ids run from {self.ids()[0]}")
+        raise BadInput(f"problem {problem_id!r}: is not in this task, whose ids start at {self.ids()[0]}")
 
     def _convert(self, raw: bytes, location: object) -> bytes:
         lines = []
@@ -212,8 +213,8 @@ class Dataset:
                 lines.append(canonical.dumps(self.row(number, json.loads(line))) + b"\n")
             except (ValueError, KeyError, TypeError, AttributeError, BadInput):
                 raise BadInput(
-                    f"task {self.name}: {location}, line {number + 1}: is no problem as it was published; give "
-                    "the published file"
+                    f"task {self.name}: {location}, line {number + 1}: differs from the published problems; "
+                    "give the published file"
                 ) from None
         return b"".join(lines)
 
@@ -241,7 +242,7 @@ class Dataset:
         try:
             dev = sealed.dev.read_bytes()
         except FileNotFoundError:
-            raise BadInput(f"task {self.name}: no {sealed.dev} beside {sealed.confirm}; bring both") from None
+            raise BadInput(f"task {self.name}: {sealed.confirm} is there without {sealed.dev}; restore both") from None
         if self.identity is None:
             _lines_by_id(dev, splits.load(self.name).dev, sealed.dev)
             return dev
@@ -259,9 +260,9 @@ class Dataset:
         actual = closure.sha256_hex(data)
         if actual != self.sha256:
             raise Drifted(
-                f"task {self.name}: {location}: the problems have SHA-256 {actual}, "
-                f"not the pinned {self.sha256}; "
-                f"use the published file (a data file that was altered: remove it and fetch again)"
+                f"task {self.name}: {location}: the problems have SHA-256 {actual}, not the pinned "
+                f"{self.sha256}; use the published file (if the data file was altered, remove it and fetch it "
+                "again)"
             )
 
 
@@ -274,7 +275,8 @@ def _lines_by_id(data: bytes, ids: Sequence[str], location: Path) -> dict[str, b
         present = []
     if present != list(ids) or not data.endswith(b"\n"):
         raise Drifted(
-            f"{location}: does not hold exactly the {len(ids)} problems of its split; restore the file as sealed"
+            f"{location}: does not contain exactly the {len(ids)} problems of its split; restore the file as "
+            "it was sealed"
         )
     return dict(zip(ids, lines, strict=True))
 

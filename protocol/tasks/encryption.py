@@ -61,14 +61,14 @@ def _decrypt_bytes(path: Path, data: bytes, identity: Path) -> bytes:
     except age.DecryptError as error:
         if OTHER_KEY in str(error):
             raise BadInput(
-                f"--identity {identity}: is not a key that {path} was encrypted to; ask its holder"
+                f"--identity {identity}: is not a key for which {path} was encrypted; ask the key's holder"
             ) from None
         raise _altered_error(path) from None
     return plaintext
 
 
 def _altered_error(path: Path) -> Drifted:
-    return Drifted(f"{path}: was altered since it was encrypted; bring the file that was locked")
+    return Drifted(f"{path}: was altered after it was encrypted; restore the file that was locked")
 
 
 def _recipient(text: str) -> Any:
@@ -77,7 +77,7 @@ def _recipient(text: str) -> Any:
     try:
         return kind.Recipient.from_str(text)
     except age.RecipientError:  # the message does not show the text, which may be a private key
-        raise BadInput("--to: is no public key; use age1..., ssh-ed25519 ... or ssh-rsa ...") from None
+        raise BadInput("--to: is not a public key; use age1..., ssh-ed25519 ... or ssh-rsa ...") from None
 
 
 def _identities(path: Path) -> list[Any]:
@@ -95,7 +95,7 @@ def _identities(path: Path) -> list[Any]:
         raise BadInput(f"--identity {path}: could not be read: {error.strerror}") from None
     if not identities:
         raise BadInput(
-            f"--identity {path}: is no private key of age or ssh without a passphrase; "
-            "give the file that age-keygen or ssh-keygen wrote"
+            f"--identity {path}: is not a private key of age or ssh without a passphrase; give the file that "
+            "age-keygen or ssh-keygen wrote"
         )
     return identities

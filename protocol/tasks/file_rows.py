@@ -79,11 +79,11 @@ def read_file(path: Path, max_bytes: int = MAX_BYTES) -> bytes:
     try:
         return files.read(path, max_bytes)
     except FileNotFoundError:
-        raise BadInput(f"{path}: no such file; put it there, beside the protocol that names it") from None
+        raise BadInput(f"{path}: no such file; put it there, next to the protocol that names it") from None
     except Tampered:
         if path.is_file() and not path.is_symlink():
-            raise BadInput(f"{path}: has over {max_bytes} bytes; make it a smaller one") from None
-        raise BadInput(f"{path}: is no plain file; put the file itself there") from None
+            raise BadInput(f"{path}: has more than {max_bytes} bytes; use a smaller file") from None
+        raise BadInput(f"{path}: is not a plain file; put a real file there") from None
     except OSError as error:
         raise BadInput(f"{path}: could not be read: {error.strerror}") from None
 
@@ -134,26 +134,28 @@ def find_faults(rows_by_line: Mapping[int, Row]) -> Iterator[RowFault]:
     content_lines: dict[str, int] = {}
     for number, row in rows_by_line.items():
         if (first := id_lines.setdefault(row.id, number)) != number:
-            yield RowFault(number, f"id: {row.id!a} is that of line {first} too; one problem, one id")
+            yield RowFault(number, f"id: {row.id!a} is also the id of line {first}; every problem needs its own id")
         elif (first := content_lines.setdefault(row.content_digest(), number)) != number:
-            yield RowFault(number, f"context: asks what line {first} asks; leave one of them out")
+            yield RowFault(number, f"context: asks the same as line {first}; leave one of them out")
     for name in ALL_OR_NONE:
         numbers = {number for number, row in rows_by_line.items() if getattr(row, name)}
         if numbers and (lacking := [number for number in rows_by_line if number not in numbers]):
-            yield RowFault(lacking[0], f"{name}: missing, and line {min(numbers)} has one; give one to all or to none")
+            yield RowFault(
+                lacking[0], f"{name}: missing, although line {min(numbers)} has one; give one to all lines or to none"
+            )
 
 
 def _parse_line(line: bytes) -> Mapping[str, Any]:
     if len(line) > MAX_LINE_BYTES:
-        raise LineError(f"has {len(line)} bytes, over {MAX_LINE_BYTES}; shorten its context")
+        raise LineError(f"has {len(line)} bytes, over the limit of {MAX_LINE_BYTES}; shorten its context")
     if line.endswith(b"\r"):
-        raise LineError("ends in CR LF; save the file with LF alone")
+        raise LineError("ends in CR LF; save the file with LF line endings")
     if not line.strip():
         raise LineError("is empty; delete it")
     try:
         row = strict_json.parse(line)
     except strict_json.JsonFault as fault:
-        raise LineError(f"{fault}; write one object a line, of texts in quotes") from None
+        raise LineError(f"{fault}; write one JSON object on each line") from None
     if not isinstance(row, dict):
         raise LineError(f"is {_excerpt(row)}; write an object with id, context, question and answer")
     return row
@@ -163,15 +165,17 @@ def read_problem(row: Mapping[str, Any]) -> Row:
     """Return the problem of a line that has the fields of this module. Raises LineError."""
     for name in row:
         if name not in FIELDS:
-            hint = "; programs with tests are read for the grader program" if name in PROGRAM_FIELDS else ""
+            hint = "; lines with programs and tests need the grader program" if name in PROGRAM_FIELDS else ""
             raise LineError(unknown_message("field", name, FIELDS) + hint)
     for name in ("id", "context"):
         if name not in row:
-            raise LineError(f"{name}: missing; every problem has one")
+            raise LineError(f"{name}: missing; every problem must have one")
     names = {name: parse_name(name, row[name]) for name in NAMES if name in row}
     texts = {name: parse_text(name, row[name]) for name in TEXTS if name in row}
     if not texts["context"]:
-        raise LineError("context: is empty; a problem without a passage has all its text there, and no question")
+        raise LineError(
+            "context: is empty; if there is no passage, put the whole problem into context and leave question out"
+        )
     return Row(
         names["id"],
         texts["context"],
@@ -185,25 +189,25 @@ def read_problem(row: Mapping[str, Any]) -> Row:
 
 def _parse_gold(row: Mapping[str, Any]) -> Gold:
     if "answer" in row and "answers" in row:
-        raise LineError("answer: stands beside answers; leave one of the two out")
+        raise LineError("answer: cannot be combined with answers; leave one of the two out")
     if "answer" in row:
         return _parse_answer("answer", row["answer"])
     if "answers" not in row:
-        raise LineError("answer: missing; write it, or a list answers, any of which is right")
+        raise LineError("answer: missing; write it, or write answers, a list in which every entry counts as right")
     answers = row["answers"]
     if not isinstance(answers, list) or not answers:
         raise LineError(f"answers: write a list of texts, not {_excerpt(answers)}")
     golds = tuple(_parse_answer(f"answers[{index}]", answer) for index, answer in enumerate(answers))
     for index, answer in enumerate(golds):
         if answer in golds[:index]:
-            raise LineError(f"answers[{index}]: {_excerpt(answer)} stands twice; name each once")
+            raise LineError(f"answers[{index}]: {_excerpt(answer)} occurs twice; name each once")
     return golds
 
 
 def _parse_answer(name: str, value: Any) -> str:
     text = parse_text(name, value)
     if not text:
-        raise LineError(f"{name}: is empty; nothing can be compared with it")
+        raise LineError(f"{name}: is empty; write the text with which answers are compared")
     return _require_nfc(name, text)
 
 
@@ -211,18 +215,22 @@ def parse_name(name: str, value: Any) -> str:
     """Return a single line in one spelling, without hidden characters."""
     text = _require_nfc(name, _require_visible(name, _require_text(name, value), lambda character: False))
     if odd := next((c for c in text if _is_variant(c) or (c.isspace() and c != " ")), None):
-        raise LineError(f"{name}: has U+{ord(odd):04X}, with which two names look alike; delete it")
+        raise LineError(
+            f"{name}: contains the character U+{ord(odd):04X}, which can make two names look alike; delete it"
+        )
     if not text.strip() or text != text.strip():
-        raise LineError(f"{name}: {_excerpt(text)} is empty or has white space around it; strip it, or name one")
+        raise LineError(
+            f"{name}: {_excerpt(text)} is empty or has white space around it; remove the white space, or write a name"
+        )
     if len(text) > MAX_NAME_CHARACTERS:
-        raise LineError(f"{name}: has {len(text)} characters, over {MAX_NAME_CHARACTERS}; shorten it")
+        raise LineError(f"{name}: has {len(text)} characters, over the limit of {MAX_NAME_CHARACTERS}; shorten it")
     return text
 
 
 def parse_text(name: str, value: Any) -> str:
     text = _require_visible(name, _require_text(name, value), lambda character: character in {"\n", "\t", *JOINERS})
     if name != "prefix" and text != text.strip():
-        raise LineError(f"{name}: has white space around it, which a chat template may drop; strip it")
+        raise LineError(f"{name}: has white space around it, which a chat template may drop; remove it")
     return text
 
 
@@ -230,7 +238,7 @@ def _require_text(name: str, value: Any) -> str:
     if isinstance(value, str):
         return value
     number = isinstance(value, int | float) and not isinstance(value, bool)
-    raise LineError(f"{name}: write text, not {_excerpt(value)}" + ("; text stands in quotes" if number else ""))
+    raise LineError(f"{name}: write text, not {_excerpt(value)}" + ("; put the text in quotes" if number else ""))
 
 
 def _require_visible(name: str, text: str, allowed: Callable[[str], bool]) -> str:
@@ -238,7 +246,7 @@ def _require_visible(name: str, text: str, allowed: Callable[[str], bool]) -> st
         hidden = unicodedata.category(character)[0] == "C" or character in BLANKS
         if hidden and not allowed(character):
             raise LineError(
-                f"{name}: has U+{ord(character):04X} at character {position}, which cannot be seen; delete it"
+                f"{name}: contains the invisible character U+{ord(character):04X} at position {position}; delete it"
             )
     return text
 
@@ -250,7 +258,9 @@ def _is_variant(character: str) -> bool:
 
 def _require_nfc(name: str, text: str) -> str:
     if unicodedata.normalize("NFC", text) != text:
-        raise LineError(f"{name}: is not NFC; normalise it, or two spellings look alike")
+        raise LineError(
+            f"{name}: is not in Unicode normal form NFC; normalise it, since otherwise different spellings look alike"
+        )
     return text
 
 

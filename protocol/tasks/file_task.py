@@ -100,7 +100,7 @@ class FileTask:
         try:
             return self._load_rows()[problem_id]
         except KeyError:
-            raise BadInput(f"problem {problem_id!r}: not of this task, whose ids {self.path} has") from None
+            raise BadInput(f"problem {problem_id!r}: is not in this task, whose ids are in {self.path}") from None
 
 
 def reader_of(grader: str | None) -> ReadLine:
@@ -122,7 +122,9 @@ def find_wrong_golds(name: str, rows_by_line: Mapping[int, Row], instruction: st
         if name == "program":
             faults = ((line, grader.find_fault(str(row.gold))) for line, row in rows_by_line.items())  # type: ignore[attr-defined]
             yield from (
-                RowFault(line, f"its tests: {fault}; correct or leave it out") for line, fault in faults if fault
+                RowFault(line, f"its tests: {fault}; correct them or leave the line out")
+                for line, fault in faults
+                if fault
             )
             return
         for line, row in rows_by_line.items():
@@ -130,7 +132,7 @@ def find_wrong_golds(name: str, rows_by_line: Mapping[int, Row], instruction: st
             for field, gold in answers.items():
                 if not _accepts_gold(grader, gold, name in grading.GRADERS):
                     fix = "write one that it can compare, or choose another grader"
-                    yield RowFault(line, f"{field}: is not right by its own grader, {name}; {fix}")
+                    yield RowFault(line, f"{field}: is not graded as right by its own grader, {name}; {fix}")
                     break
                 if reason := _easy_reason(name, gold, {**row._asdict(), "instruction": instruction}):
                     yield RowFault(line, f"{field}: {reason}")
@@ -153,12 +155,16 @@ def find_confusable_golds(name: str, rows_by_line: Mapping[int, Row]) -> Iterato
     letters = {gold: "".join(filter(str.isalnum, gold.casefold())) for gold in [*golds][:MAX_GOLDS]}
     for gold, line in [*golds.items()][:MAX_GOLDS]:
         if grading.grade_safely(grader.grade, gold, NO_ANSWER).worth == 1:
-            yield RowFault(line, f"answer: {gold!a} is right in {NO_ANSWER!a}")
+            yield RowFault(
+                line, f"answer: {gold!a} is graded as right in the text {NO_ANSWER!a}, which gives no answer"
+            )
             continue
         for other, text in letters.items():  # letters first: all graders of all pairs would take minutes
             is_another = golds[other] != line and letters[gold] in text
             if is_another and grading.grade_safely(grader.grade, gold, other).worth == 1:
-                yield RowFault(line, f"answer: {gold!a} is right in {other!a}, the answer of line {golds[other]}")
+                yield RowFault(
+                    line, f"answer: {gold!a} is also graded as right in {other!a}, the answer of line {golds[other]}"
+                )
                 break
 
 
@@ -170,11 +176,14 @@ def _easy_reason(name: str, gold: str, fields: Mapping[str, Any]) -> str | None:
     if name not in SEARCHING_GRADERS:
         return None
     if name in ("exact", "contains") and len(gold) == 1 and gold.isascii() and gold.isalpha():
-        return f"is one letter, which almost any text has, and {name} asks no more; choose the grader choice or equals"
+        return (
+            f"is a single letter, which almost any text contains, and {name} checks no more than that; choose the "
+            "grader choice or equals"
+        )
     for field in ("question", "prefix", "instruction"):
         if SEARCHING_GRADERS[name](gold, str(fields[field])).status == "correct":
             fix = "reword one of them, or choose another grader"
-            return f"stands in the {field}, and {name} is right where that is repeated; {fix}"
+            return f"is in the {field}, and {name} counts an answer as right that only repeats it; {fix}"
     return None
 
 

@@ -25,7 +25,7 @@ class GeneratedTask(ABC):
     def refuse_unknown(self, problem_id: str, further_ids: tuple[str, ...] = ()) -> None:
         """Raise BadInput for another task's id."""
         if problem_id not in self.ids() and problem_id not in further_ids:
-            raise BadInput(f"problem {problem_id!r}: not of this task, whose ids run from {self.ids()[0]}")
+            raise BadInput(f"problem {problem_id!r}: is not in this task, whose ids start at {self.ids()[0]}")
 
     def redrawn(self, seed: int) -> Self:
         return replace(self, seed=seed)

@@ -28,7 +28,9 @@ class HeldOutProblems:
     def problem(self, model: str, task: str, problem_id: str) -> Problem:
         """Return a problem. Raises as HeldOut.admit does, and Tampered when the claim was replaced by another key's."""
         if self.held_out.admit(task, problem_id) != self.key:
-            raise Tampered(f"{self.held_out.folder}: its claim changed while it ran; its problems are others")
+            raise Tampered(
+                f"{self.held_out.folder}: its claim changed while it ran, so its problems are different; start again"
+            )
         return self.problems[model, task, problem_id]
 
 
@@ -46,7 +48,7 @@ def build(
     """
     if _is_held_out(task, problem_id):
         if held_out is None:
-            raise BadInput(f"problem {problem_id!r} of {name}: is held out; confirm alone reads it")
+            raise BadInput(f"problem {problem_id!r} of {name}: is held out; only confirm may read it")
         task = _open_task(task, held_out.admit(name, problem_id), held_out.identity)
     return task.build(problem_id, count)
 

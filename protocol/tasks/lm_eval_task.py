@@ -84,7 +84,7 @@ class LmEvalTask:
         text = cut_middle(prompt.text, self.longest, count)
         if text != prompt.text and not keeps_question(text, prompt.text, row):
             raise BadInput(
-                f"tasks: longest: cuts the question of problem {problem_id!r} away; raise it, or leave it out"
+                f"tasks: longest: would cut off the question of problem {problem_id!r}; raise it, or leave it out"
             )
         context, question = split_question(text, prompt.text, str(row.get("context") or ""))
         level = self.levels().get(problem_id, "")
@@ -142,7 +142,7 @@ class LmEvalTask:
         rows = self._rows_by_id()
         if problem_id not in rows:
             raise BadInput(
-                f"problem {problem_id!r}: not of this task, whose ids run from {next(iter(rows), 'nothing')}"
+                f"problem {problem_id!r}: is not in this task, whose ids start at {next(iter(rows), 'nothing')}"
             )
         return rows[problem_id]
 
@@ -197,15 +197,15 @@ def _load_rows(task: str, path: Path, identity: str) -> Rows:
         try:
             row = strict_json.parse(line)
         except strict_json.JsonFault as fault:
-            raise BadInput(f"{path}: line {number}: is no JSON ({fault}); write one object a line") from None
+            raise BadInput(f"{path}: line {number}: is not JSON ({fault}); write one object on each line") from None
         if not isinstance(row, dict):
-            raise BadInput(f"{path}: line {number}: is no JSON object; write one object a line")
+            raise BadInput(f"{path}: line {number}: is not a JSON object; write one object on each line")
         for message in _find_faults(task, row, rows[0] if rows else row):
             raise BadInput(f"{path}: line {number}: {message}")
         if (first := first_lines.setdefault(_content_key(task, row), number)) != number:
             raise BadInput(
-                f"{path}: line {number}: asks what line {first} asks; leave one of them out, or one could be "
-                "for development and one held out"
+                f"{path}: line {number}: asks the same as line {first}; leave one of them out, since "
+                "otherwise one could be for development and the other held out"
             )
         rows.append(row)
     row_ids = _find_ids(rows)
@@ -218,26 +218,26 @@ def _find_faults(task: str, row: Row, first: Row) -> Iterator[str]:
     """Yield faults of a row that lm-eval would accept: fields of some rows alone, values that LongBench misreads."""
     for name in (*first, *row):
         if (name in first) != (name in row):
-            which = "missing, and line 1 has it" if name in first else "line 1 has none"
-            yield f"{name}: {which}; give every row the same fields, null where there is nothing"
+            which = "missing, although line 1 has it" if name in first else "line 1 does not have it"
+            yield f"{name}: {which}; give every row the same fields, with null where there is no value"
     if not task.startswith(LONGBENCH):
         return
     subset = task.removeprefix(LONGBENCH)
     question_field = "question" if "question" in row else "input"
     for name in (question_field, "context"):
         if not isinstance(row.get(name), str):
-            yield f"{name}: is no text; write the rows as LongBench publishes them"
+            yield f"{name}: is not text; write the rows as LongBench publishes them"
     answers = row.get("answers")
     if not isinstance(answers, list) or not answers or not all(isinstance(answer, str) for answer in answers):
-        yield 'answers: is no list of texts; write ["..."], as LongBench publishes them'
+        yield 'answers: is not a list of texts; write ["..."], as LongBench publishes them'
     if not row.get("context"):
         yield "context: is empty; write the rows as LongBench publishes them"
     classes = row.get("all_classes")
     if subset.removesuffix("_e") in CHOSEN_FROM and not (isinstance(classes, list) and classes):
-        yield "all_classes: is no list of the classes; write it as LongBench publishes it"
+        yield "all_classes: is not a list of the classes; write it as LongBench publishes it"
     dataset_name = row.get("dataset", subset)
     if str(dataset_name).removesuffix("_e") != subset.removesuffix("_e"):
-        yield f"dataset: {dataset_name!a}, where {task} asks the problems of {subset}; name the file of that subset"
+        yield f"dataset: {dataset_name!a}, but {task} consists of problems from {subset}; name the file of that subset"
 
 
 def _content_key(task: str, row: Row) -> str:

@@ -23,7 +23,9 @@ class MaxLength(NamedTuple):
         """Return itself. Raises BadInput unless exactly one is a number of at least 2."""
         limits = [number for number in self if number is not None]
         if len(limits) != 1 or limits[0] < 2:
-            raise BadInput("tasks: longest: write { words = 20000 } or { tokens = 31500 }, one of them, at least 2")
+            raise BadInput(
+                "tasks: longest: write either { words = 20000 } or { tokens = 31500 }, with a number of at least 2"
+            )
         return self
 
 

@@ -34,7 +34,10 @@ class OutsideTask:
         if self.draw is None:
             return tuple(self.pool)
         if self.draw > len(self.pool):
-            raise BadInput(f"tasks: {self.name}: draw: {self.draw} problems, and {self.path.name} has {len(self.pool)}")
+            raise BadInput(
+                f"tasks: {self.name}: draw: {self.draw} problems, but {self.path.name} has only {len(self.pool)}; "
+                "write a smaller number"
+            )
         return tuple(f"drawn-{number:0{len(str(self.draw))}d}" for number in range(1, self.draw + 1))
 
     @property
@@ -54,8 +57,8 @@ class OutsideTask:
         clusters = {name: row["cluster"] for name, row in self.pool.items() if "cluster" in row}
         if clusters and self.draw is not None:
             raise BadInput(
-                f"tasks: {self.name}: draw: draws problems, and the pool has clusters, which belong together; leave "
-                "draw or every cluster out"
+                f"tasks: {self.name}: draw: would draw single problems, but the pool has clusters, which "
+                "belong together; leave out draw or all clusters"
             )
         return clusters
 
@@ -78,10 +81,10 @@ class OutsideTask:
         return closure.sha256_hex(file_rows.read_file(self.path))
 
     def build(self, problem_id: str, count: Callable[[str], int]) -> NoReturn:
-        raise BadInput(f"task {self.name}: another harness asks its problems; nothing here builds them")
+        raise BadInput(f"task {self.name}: another harness runs its problems, so kv-prereg cannot build their prompts")
 
     def gold(self, problem_id: str) -> NoReturn:
-        raise BadInput(f"task {self.name}: another harness grades its problems; no gold is here")
+        raise BadInput(f"task {self.name}: another harness grades its problems, so kv-prereg has no gold answers")
 
 
 @lru_cache(maxsize=8)  # read once per process, and again if its identity changed
@@ -91,13 +94,13 @@ def _load_pool(path: Path, identity: str) -> Mapping[str, Mapping[str, str]]:
     for number, line in enumerate(file_rows.read_file(path).removesuffix(b"\n").split(b"\n"), start=1):
         row = _parse_line(line, f"{path}: line {number}")
         if row["id"] in rows:
-            raise BadInput(f"{path}: line {number}: id: {row['id']!a} stands twice; one problem, one id")
+            raise BadInput(f"{path}: line {number}: id: {row['id']!a} occurs twice; every problem needs its own id")
         rows[row["id"]] = row
         asked = tuple(row.get(field) for field in IDENTITY_FIELDS)
         if any(asked) and (first := ids_by_question.setdefault(asked, row["id"])) != row["id"]:
-            raise BadInput(f"{path}: line {number}: {row['id']!a} asks what {first!a} asks; leave one of them out")
+            raise BadInput(f"{path}: line {number}: {row['id']!a} asks the same as {first!a}; leave one of them out")
     if 0 < (count := sum("cluster" in row for row in rows.values())) < len(rows):
-        raise BadInput(f"{path}: cluster: {count} of {len(rows)} lines have one; give one to all or to none")
+        raise BadInput(f"{path}: cluster: only {count} of {len(rows)} lines have one; give one to all lines or to none")
     return MappingProxyType(rows)
 
 
@@ -105,14 +108,14 @@ def _parse_line(line: bytes, where: str) -> dict[str, str]:
     try:
         row: Any = strict_json.parse(line)
     except strict_json.JsonFault as fault:
-        raise BadInput(f'{where}: {fault}; write one object a line, such as {{"id": "17"}}') from None
+        raise BadInput(f'{where}: {fault}; write one object on each line, such as {{"id": "17"}}') from None
     if not isinstance(row, dict) or "id" not in row:
-        raise BadInput(f'{where}: id: missing; write one object a line, such as {{"id": "17"}}')
+        raise BadInput(f'{where}: id: missing; write one object on each line, such as {{"id": "17"}}')
     for name, value in row.items():
         if name not in FIELDS:
             raise BadInput(f"{where}: {name!a}: unknown field; a problem has {', '.join(FIELDS)}")
         if not isinstance(value, str) or not value.strip():
-            raise BadInput(f"{where}: {name}: {value!a:.40} is no text in quotes")
+            raise BadInput(f"{where}: {name}: {value!a:.40} is not text in quotes")
     if row["id"] != row["id"].strip() or not row["id"].isprintable():
-        raise BadInput(f"{where}: id: {row['id']!a} has white space around it, or what cannot be seen; delete it")
+        raise BadInput(f"{where}: id: {row['id']!a} has white space around it or invisible characters; delete them")
     return dict(row)

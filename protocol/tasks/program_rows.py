@@ -27,16 +27,18 @@ def read_program(line: Mapping[str, Any]) -> Row:
         if all(field in line for field in fields):
             return read(line)
     known = "; ".join(f"{name}: {', '.join(fields)}" for name, (fields, _) in FORMATS.items())
-    raise LineError(f"has the fields of no format that the grader program reads ({known})")
+    raise LineError(f"has fields that match no format that the grader program reads ({known})")
 
 
 def _read_human_eval(line: Mapping[str, Any]) -> Row:
     prompt, test = _code("prompt", line), _code("test", line)
     name = _text("entry_point", line)
     if not name.isidentifier():
-        raise LineError(f"entry_point: {name!a} is no name of a function; write the one that the tests call")
+        raise LineError(
+            f"entry_point: {name!a} is not the name of a function; write the name of the function that the tests call"
+        )
     if name not in DEFINED.findall(prompt):
-        raise LineError(f"prompt: does not define {name}; end it in the signature and docstring of that function")
+        raise LineError(f"prompt: does not define {name}; let it end with the signature and docstring of that function")
     start = f"{prompt}{' pass' * prompt.endswith(':')}"
     _require_python("prompt", start)
     _require_python("test", test)
@@ -52,7 +54,10 @@ def _read_mbpp(line: Mapping[str, Any]) -> Row:
     setup = "\n".join([imports, str(line.get("test_setup_code") or "")]).strip()
     _require_python("test_setup_code", setup)
     if len(tests) < 2:
-        raise LineError("test_list: has fewer than two tests; the first is shown, so that another has to be hidden")
+        raise LineError(
+            "test_list: has fewer than two tests; the first is shown in the prompt, so at least one more must "
+            "stay hidden"
+        )
     for number, test in enumerate(tests):
         _require_python(f"test_list[{number}]", test)
     solution = _code("code", line) if line.get("code") else ""
@@ -63,7 +68,9 @@ def _read_mbpp(line: Mapping[str, Any]) -> Row:
         names = tuple(name for name in names if name in defined)
     names = tuple(name for name in names if not re.search(rf"^(?:from|import)\b.*\b{name}\b", setup, re.MULTILINE))
     if not names:
-        raise LineError("test_list: calls no function that a program could define; write tests that call one")
+        raise LineError(
+            "test_list: calls no function that a program could define; write tests that call such a function"
+        )
     context = f"{text}\nYour code should pass this test:\n{tests[0]}"
     return _row(line, "task_id", context, ProgramTests("", setup, tests, names, solution=solution))
 
@@ -93,7 +100,7 @@ def _read_apps(line: Mapping[str, Any]) -> Row:
 def _read_codeforces(line: Mapping[str, Any]) -> Row:
     if line.get("generated_checker"):
         raise LineError(
-            "generated_checker: several outputs are right, and only one can be compared; leave the line out"
+            "generated_checker: several outputs may be right, but only one can be compared; leave the line out"
         )
     if line.get("input_mode", "stdio") != "stdio":
         raise LineError(f"input_mode: {line['input_mode']!a} is not stdio; leave the line out")
@@ -108,11 +115,11 @@ def _read_codeforces(line: Mapping[str, Any]) -> Row:
         )
     tests = _list("official_tests", line, dict)
     if not tests:
-        raise LineError("official_tests: is empty; leave the line out, since nothing hidden can be compared")
+        raise LineError("official_tests: is empty, so there are no hidden tests; leave the line out")
     pairs = tuple((_lines(test.get("input")), _lines(test.get("output"))) for test in tests)
     limit = line.get("time_limit") or 0
     if isinstance(limit, bool) or not isinstance(limit, int | float) or not 0 <= limit <= MAX_CPU:
-        raise LineError(f"time_limit: write seconds, from 0 to {MAX_CPU}")
+        raise LineError(f"time_limit: write a number of seconds from 0 to {MAX_CPU}")
     return _row(
         line, "id", "\n\n".join(part for part in parts if part), ProgramTests(inputs=pairs, cpu=-int(-limit // 1))
     )
@@ -167,7 +174,7 @@ def _json(field: str, line: Mapping[str, Any]) -> Any:
     try:
         return json.loads(value, parse_constant=_refuse_constant) if isinstance(value, str) else value
     except (ValueError, RecursionError):
-        raise LineError(f"{field}: is no JSON; write the tests as APPS has them") from None
+        raise LineError(f"{field}: is not JSON; write the tests as APPS has them") from None
 
 
 def _refuse_constant(name: str) -> None:
@@ -188,4 +195,4 @@ def _require_python(field: str, code: str) -> None:
     try:
         compile(code, field, "exec", dont_inherit=True)
     except (SyntaxError, ValueError, MemoryError, RecursionError):
-        raise LineError(f"{field}: is no Python that can be read; correct it, or leave the line out") from None
+        raise LineError(f"{field}: is not valid Python; correct it, or leave the line out") from None

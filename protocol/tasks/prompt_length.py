@@ -22,7 +22,8 @@ def fill_to_length(make: Callable[[int], Problem], length: int, count: Callable[
     shortest = make(0)
     if prompt_size(shortest, count) > length:
         raise BadInput(
-            f"{shortest.id}: takes {prompt_size(shortest, count)} tokens without filler, more than its length {length}"
+            f"{shortest.id}: takes {prompt_size(shortest, count)} tokens even without filler, more than its "
+            f"length of {length}; write a larger length"
         )
     low, low_size, high = 0, prompt_size(shortest, count), 8
     while (high_size := prompt_size(make(high), count)) <= length:

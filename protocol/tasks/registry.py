@@ -140,7 +140,9 @@ def get(name: str) -> Task:
         raise UnknownTask(f"task {name!r}: unknown; {suggest(name, names(), 'kv-prereg tasks list')}")
     task = PLUGINS.load(name)
     if lacking := [member for member in _REQUIRED if not hasattr(task, member)]:
-        raise BadInput(f"entry point {name} of {PLUGINS.group} must be a task, and has no {lacking[0]}; name a value")
+        raise BadInput(
+            f"entry point {name} of {PLUGINS.group} must be a task, but has no {lacking[0]}; let it name a task object"
+        )
     checked_task: Task = task
     return checked_task
 
@@ -169,7 +171,7 @@ def make_task(table: Mapping[str, Any], folder: Path | None) -> Task:
     try:
         return _make_file_task(table, folder)
     except (KeyError, TypeError) as error:
-        raise BadInput(f"tasks: {task_name(table)}: is no table of a task: {error}; restore it") from None
+        raise BadInput(f"tasks: {task_name(table)}: is not a task table: {error}; restore it") from None
 
 
 def _make_file_task(table: Mapping[str, Any], folder: Path | None) -> Task:
@@ -199,7 +201,9 @@ def _make_file_task(table: Mapping[str, Any], folder: Path | None) -> Task:
 def _file_in_folder(folder: Path | None, file: object) -> Path:
     """Return the path of a file next to a protocol; only a plain name is accepted, also from an edited lock."""
     if folder is None or Path(str(file)).name != file:
-        raise BadInput(f"tasks: {file!r}: is no file beside a protocol; put it there and write its name")
+        raise BadInput(
+            f"tasks: {file!r}: is not the name of a file next to the protocol; put the file there and write its name"
+        )
     return folder / str(file)
 
 
@@ -278,10 +282,12 @@ def _facts(task: Task, kind: str) -> Mapping[str, str]:
     texts: object = method()
     ids = set(task.ids())
     if not isinstance(texts, Mapping):
-        raise BadInput(f"tasks: {kind}() gave a {type(texts).__name__}; return texts by id")
+        raise BadInput(f"tasks: {kind}() returned a {type(texts).__name__}; return a mapping from ids to texts")
     for item, text in texts.items():
         if item not in ids or not isinstance(text, str) or not text:
-            raise BadInput(f"tasks: {kind}() gave {item!a} and {text!a}; return texts by id of the task's own")
+            raise BadInput(
+                f"tasks: {kind}() returned {item!a} and {text!a}; return a mapping from the task's ids to texts"
+            )
     return dict(texts)
 
 

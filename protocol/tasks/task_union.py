@@ -40,7 +40,7 @@ class TaskUnion:
         for part in self.parts:
             if problem_id in part.ids():
                 return part.build(problem_id, count)
-        raise BadInput(f"problem {problem_id!r}: not of this task, whose ids run from {self.ids()[0]}")
+        raise BadInput(f"problem {problem_id!r}: is not in this task, whose ids start at {self.ids()[0]}")
 
     def gold(self, problem_id: str) -> str:
         return self.parts[0].gold(problem_id)

@@ -25,10 +25,10 @@ def parse_header(text: str, source: str) -> Header:
         raw = bytes.fromhex(text)
         _, _, root, time, bits, _ = struct.unpack("<i32s32sIII", raw)
     except (ValueError, struct.error):
-        raise Tampered(f"{source}: not the 80 bytes of a block header in hex") from None
+        raise Tampered(f"{source}: is not a block header of 80 bytes in hex") from None
     digest = hashlib.sha256(hashlib.sha256(raw).digest()).digest()
     exponent, mantissa = bits >> 24, bits & 0xFFFFFF
     target = mantissa << 8 * (exponent - 3) if exponent >= 3 else mantissa >> 8 * (3 - exponent)
     if mantissa >= 1 << 23 or int.from_bytes(digest, "little") > target:  # a negative target is invalid
-        raise Tampered(f"{source}: its hash does not meet its own target; no miner made this header")
+        raise Tampered(f"{source}: its hash does not meet its own target, so no miner made this header")
     return Header(digest[::-1].hex(), root, time, target)

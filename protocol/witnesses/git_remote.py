@@ -51,30 +51,32 @@ class GitRemote:
                 if pushed.returncode == 0:
                     break
             else:
-                raise Unproven(f"{self.url} does not take a commit on {self.branch}: {last_error_line(pushed)}")
+                raise Unproven(f"{self.url} does not accept a commit on {self.branch}: {last_error_line(pushed)}")
         return canonical.dumps({"remote": self.url, "branch": self.branch, "commit": commit}) + b"\n"
 
     def verify(self, digest: str, proof: bytes) -> Attestation:
         content = canonical.loads(proof.removesuffix(b"\n"), "the proof")
         if not isinstance(content, dict) or content.keys() != {"remote", "branch", "commit"}:
-            raise Tampered("needs remote, branch and commit, and nothing else")
+            raise Tampered("must have the fields remote, branch and commit, and no others")
         commit = str(content["commit"])
         if not re.fullmatch(r"[0-9a-f]{40}|[0-9a-f]{64}", commit):
             raise Tampered(f"{commit!r} is not a commit")
         where = f"{content['branch']} at {content['remote']}"
         if (content["remote"], content["branch"]) != (self.url, self.branch):
-            raise Unproven(f"commit {commit[:10]} of {where}; who trusts it names it with --remote and --branch")
+            raise Unproven(
+                f"commit {commit[:10]} of {where}; if you trust this remote, name it with --remote and --branch"
+            )
         with TemporaryDirectory() as scratch:
             repository = Path(scratch)
             _git(repository, "init", "--quiet", "--bare", ".")
             tip = self._fetch(repository)
             if tip is None or _run(repository, "merge-base", "--is-ancestor", commit, tip).returncode:
-                raise Tampered(f"commit {commit[:10]} is not on {where} any more: the branch was rewritten")
+                raise Tampered(f"commit {commit[:10]} is no longer on {where}: the branch was rewritten")
             if _run(repository, "cat-file", "blob", f"{commit}:{digest}").stdout != f"{digest}\n".encode():
-                raise Tampered(f"commit {commit[:10]} of {where} does not hold the digest of this document")
+                raise Tampered(f"commit {commit[:10]} of {where} does not contain the digest of this document")
             first_commit = _git(repository, "log", "--format=%H", "--full-history", commit, "--", digest)
             if first_commit != commit:  # otherwise a proof could forge the order by naming a later commit
-                raise Tampered(f"commit {commit[:10]} of {where} is not where the digest came first")
+                raise Tampered(f"commit {commit[:10]} of {where} is not the first one with the digest")
             order = int(_git(repository, "rev-list", "--count", commit))
         return Attestation(f"commit {commit[:10]} of {where}", None, order)
 

@@ -83,7 +83,7 @@ class OpenTimestamps:
         for stamp, url in list(_pending_stamps(detached.timestamp)):
             try:
                 if url not in self.calendars and url not in calendar.DEFAULT_CALENDAR_WHITELIST:
-                    raise ValueError("not a calendar that is known here; name it with --calendar")
+                    raise ValueError("an unknown calendar server; name it with --calendar")
                 stamp.merge(calendar.RemoteCalendar(url).get_timestamp(stamp.msg, timeout=TIMEOUT))
                 has_answer = True
             except calendar.CommitmentNotFoundError:  # the calendar has no block for the digest yet
@@ -113,12 +113,12 @@ class OpenTimestamps:
         name = f"{height}.hex"
         path = next((folder / name for folder in self.headers if files.exists(folder / name)), None)
         if path is None:
-            raise Unproven(f"names block {height}; put its header into {FOLDER}/{HEADERS}/{name}")
+            raise Unproven(f"names block {height}; to check it, put the block's header into {FOLDER}/{HEADERS}/{name}")
         header = bitcoin.parse_header(files.read(path, MAX_HEADER_BYTES).decode(errors="replace"), name)
         if blocks[height] != {header.merkle_root}:
             raise Tampered(f"block {height} has another merkle root than the proof leads to")
         if not header.has_difficulty(self.min_difficulty):
-            raise Unproven(f"{name} took less work than any block of Bitcoin since 2023; it is not believed")
+            raise Unproven(f"{name} took less work than any Bitcoin block since 2023, so it is not accepted")
         time = datetime.fromtimestamp(header.time, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
         return Block(height, header.hash, time)
 
@@ -138,7 +138,7 @@ def _read(digest: str, proof: bytes) -> Any:
     except Exception as error:  # any error from malformed bytes
         raise Tampered(f"not an OpenTimestamps proof: {error}") from None
     if not isinstance(detached.file_hash_op, op.OpSHA256) or detached.file_digest.hex() != digest:
-        raise Tampered(f"a proof of {detached.file_digest.hex()}, not of this document")
+        raise Tampered(f"a proof for the digest {detached.file_digest.hex()}, which is not this document's")
     return detached
 
 
@@ -154,7 +154,7 @@ def _merkle_roots(detached: Any) -> dict[int, set[bytes]]:
     for message, attestation in detached.timestamp.all_attestations():
         if isinstance(attestation, _library("core.notary").BitcoinBlockHeaderAttestation):
             if attestation.height >= 1 << 32:
-                raise Tampered("names a block that no chain will reach")
+                raise Tampered("names a block number that is impossibly large")
             messages.setdefault(attestation.height, set()).add(message)
     return messages
 

@@ -27,7 +27,7 @@ def stamp_lock(study: Registration) -> str:
     table, source = study.protocol.get(FIELD, {}), study.protocol.get("randomness", {}).get("source")
     kind = table.get("kind", "none")
     if kind == "none":
-        without = f"no [{FIELD}] is registered, so that CONFIRMED will read CONFIRMED (UNWITNESSED)"
+        without = f"no [{FIELD}] is registered, so a CONFIRMED verdict will read CONFIRMED (UNWITNESSED)"
         return "" if source in LATER_SOURCES else without
     option = {"git": " --remote URL", "rfc3161": " --tsa URL"}.get(kind, "")
     command = f"kv-prereg anchor {study.folder} lock --witness {kind}{option}"
@@ -36,10 +36,10 @@ def stamp_lock(study: Registration) -> str:
         if not stamping.has_proof(study, "lock", witness):
             stamping.stamp(study, "lock", witness)
     except (Unproven, BadInput) as unreached:
-        return f"no witness yet ({' '.join(str(unreached).split())}); before confirm: {command}"
+        return f"no witness yet ({' '.join(str(unreached).split())}); before confirm, run: {command}"
     if kind == "ots":
         command = f"kv-prereg anchor {study.folder} --upgrade"
-        return f"the lock waits for a block of Bitcoin; hours later, before confirm: {command}"
+        return f"the lock waits for a Bitcoin block; some hours later, before confirm, run: {command}"
     return f"the lock is witnessed by {kind}; confirm cites the proof"
 
 
@@ -75,7 +75,7 @@ def _remote_url(name: str, folder: Path) -> str:
         command = ["git", "-C", str(folder), "remote", "get-url", name]
         result = run_program(command, error=Unproven, environment=environment)
         if result.returncode:
-            raise Unproven(f"there is no git remote {name} here")
+            raise Unproven(f"this repository has no git remote {name}")
         url = result.stdout.decode(errors="replace").strip()
     if re.match(r"[a-z+]+://[^/@]*:[^/@]*@", url, re.IGNORECASE):
         raise Unproven("the address of the remote has a password in it, which a proof would publish")

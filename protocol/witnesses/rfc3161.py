@@ -56,10 +56,10 @@ class Authority:
             answer.write_bytes(proof)
             # Only the token is signed; the rest of the answer is not.
             if _openssl("ts", "-reply", "-in", answer, "-token_out", "-out", token).returncode:
-                raise Tampered("not an answer of RFC 3161 that grants a time stamp")
+                raise Tampered("not an RFC 3161 response that grants a time stamp")
             stamp = _read(token)
             if stamp.digest != digest:
-                raise Tampered(f"a time stamp of {stamp.digest}, not of this document")
+                raise Tampered(f"a time stamp for the digest {stamp.digest}, which is not this document's")
             _check_signature(token)
             if self.ca is None:
                 raise Unproven("signed by an authority that is not trusted here; name its certificate with --ca")
@@ -84,9 +84,9 @@ def _check_signature(token: Path) -> None:
     """Raise Tampered unless the token has a valid signature, by anyone."""
     result = _openssl("cms", "-verify", "-noverify", "-binary", "-inform", "DER", "-in", token)
     if b"signer certificate not found" in result.stderr:
-        raise Unproven("does not bring the certificate that signed it")
+        raise Unproven("does not contain the certificate that signed it")
     if result.returncode:
-        raise Tampered("the signature is not one of this time stamp")
+        raise Tampered("the signature does not belong to this time stamp")
 
 
 def _check_trust(token: Path, stamp: _Stamp, ca: Path) -> None:

@@ -20,7 +20,7 @@ from protocol.formats import documents
 from protocol.formats.findings import one_line
 from protocol.formats.refusals import Tampered
 
-ADVICE = "--sigstore-root, or a newer library, may know who vouches for it"
+ADVICE = "try --sigstore-root, or a newer library"
 # How errors begin that the library has where the root lacks a log of certificates, or all authorities that stamp.
 UNKNOWN = ("failed to verify SCT", "no Timestamp Authorities")
 
@@ -44,7 +44,7 @@ class SigstoreLog:
         by_digest = {
             documents.read(self.study.folder / DOCUMENTS[name]).digest: name for name in existing_documents(self.study)
         }
-        raise Unproven(f"signing wants your login; run: {format_signing_command(self.study.folder, by_digest[digest])}")
+        raise Unproven(f"signing needs your login; run: {format_signing_command(self.study.folder, by_digest[digest])}")
 
     def verify(self, digest: str, proof: bytes) -> Attestation:
         """Verify a bundle: its signature, its certificate, and the proof that a log includes it.
@@ -55,7 +55,7 @@ class SigstoreLog:
         bundles, hashes, policy = _library("models").Bundle, _library("hashes"), _library("verify.policy")
         registered = self.study.protocol.get("witness", {})
         if registered.get("kind") != self.name:
-            raise Unproven("the lock names nobody who signs: its [witness] is of another kind")
+            raise Unproven("the lock names no signer, since its [witness] is of another kind")
         trusted_root, verifier = self._read_root()
         signer = policy.Identity(identity=registered["identity"], issuer=registered["issuer"])
         hashed = hashes.Hashed(algorithm=hashes.HashAlgorithm.SHA2_256, digest=bytes.fromhex(digest))
@@ -64,12 +64,12 @@ class SigstoreLog:
             signer.verify(bundle.signing_certificate)
         except Exception as error:  # any error from malformed bytes
             if "mediaType" in str(error) and b"application/vnd.dev.sigstore.bundle" in proof:
-                raise Unproven(f"a format that is not known here: {one_line(error)}; {ADVICE}") from None
+                raise Unproven(f"an unknown format: {one_line(error)}; {ADVICE}") from None
             raise Tampered(f"no bundle signed by {registered['identity']}: {one_line(error)}") from None
         content = json.loads(bundle.to_json())
         signed = content.get("messageSignature", {}).get("messageDigest", {}).get("digest")
         if signed and base64.b64decode(signed).hex() != digest:
-            raise Tampered("a bundle of another document")
+            raise Tampered("a bundle for another document")
         (entry,) = content["verificationMaterial"]["tlogEntries"]
         promised = [int(entry["integratedTime"])] if "inclusionPromise" in entry and "integratedTime" in entry else []
         try:
@@ -94,7 +94,7 @@ class SigstoreLog:
             trusted_root = _library("models").TrustedRoot.from_file(str(path))
             return json.loads(path.read_bytes()), _library("verify").Verifier(trusted_root=trusted_root)
         except Exception as error:  # any error from a file that is none
-            raise Unproven(f"{path} is no trusted_root.json of sigstore: {one_line(error)[:200]}") from None
+            raise Unproven(f"{path} is not a trusted_root.json of sigstore: {one_line(error)[:200]}") from None
 
 
 def format_signing_command(folder: Path, document: str) -> str:

@@ -32,9 +32,9 @@ def stamp(study: Registration, document: str, witness: Witness) -> None:
     """
     files.list_folder(study.folder / anchors.FOLDER)
     if document not in anchors.existing_documents(study):
-        raise BadInput(f"{study.folder} has no {anchors.DOCUMENTS[document]} to stamp")
+        raise BadInput(f"{study.folder} has no {anchors.DOCUMENTS[document]} that could be stamped")
     if has_proof(study, document, witness):
-        raise BadInput(f"{_path(study, document, witness)} exists; a witness vouches for a document once")
+        raise BadInput(f"{_path(study, document, witness)} exists; each witness stamps a document only once")
     digest = anchors.document_digest(study, document)
     try:
         proof = witness.stamp(digest)
@@ -45,7 +45,7 @@ def stamp(study: Registration, document: str, witness: Witness) -> None:
     except Unproven:
         pass  # stored as it is: pending, or from an authority that others may trust
     except Tampered as error:
-        raise BadInput(f"{witness.name} answered what is no proof of {document}: {error}") from None
+        raise BadInput(f"the answer of {witness.name} is not a proof of {document}: {error}") from None
     files.create(_path(study, document, witness), proof)
 
 

@@ -22,19 +22,19 @@ def diff_values(locked: Any, expected: Any, path: str = "") -> list[str]:
         for name in sorted(locked.keys() | expected.keys(), key=str):
             key = f"{path}.{_format_key(name)}" if path else _format_key(name)
             if name not in locked:
-                lines.append(f"{key}: missing, it has to be {format_value(expected[name])}")
+                lines.append(f"{key}: missing; it must be {format_value(expected[name])}")
             elif name not in expected:
-                lines.append(f"{key}: {format_value(locked[name])}, where nothing belongs")
+                lines.append(f"{key}: {format_value(locked[name])}, but this entry must be absent")
             else:
                 lines += diff_values(locked[name], expected[name], key)
         return lines
     if _is_list(locked) and _is_list(expected):
         if len(locked) != len(expected):
-            return [f"{path}: {len(locked)} entries, there have to be {len(expected)}{_first_extra(locked, expected)}"]
+            return [f"{path}: {len(locked)} entries, but there must be {len(expected)}{_first_extra(locked, expected)}"]
         pairs = enumerate(zip(locked, expected, strict=True))
         return [line for key, (left, right) in pairs for line in diff_values(left, right, f"{path}[{key}]")]
     same = type(locked) is type(expected) and locked == expected  # 1 is not true
-    return [] if same else [f"{path}: {format_value(locked)}, it has to be {format_value(expected)}"]
+    return [] if same else [f"{path}: {format_value(locked)}, but must be {format_value(expected)}"]
 
 
 def refuse_differences(lines: Sequence[str], fix: str = "") -> None:

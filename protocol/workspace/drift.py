@@ -55,11 +55,12 @@ def describe_way_back(study: Registration, differences: Iterable[str]) -> str:
     content = study.lock.content
     has_changed_sources = any(line.rpartition(": ")[0] in content["sources"] for line in differences)
     if not has_changed_sources or content["git"] is None or content["git"]["differs"]:
-        return "bring back what was locked"
+        return "restore the locked files"
     commit = content["git"]["commit"]
     return (
-        f"bring back what was locked, commit {commit}: git worktree add --detach ../kv-prereg-{commit[:12]} "
-        f"{commit[:12]}; in that folder: python -m protocol COMMAND {study.folder.resolve()}"
+        f"restore the locked files, those of commit {commit}: git worktree add --detach "
+        f"../kv-prereg-{commit[:12]} {commit[:12]}; in that folder: python -m protocol COMMAND "
+        f"{study.folder.resolve()}"
     )
 
 
@@ -122,9 +123,12 @@ def summarize_packages(content: Mapping[str, Any]) -> str:
     """
     differing = Counter(line.partition("/")[0] for line in compare_locked_sources(content))
     if not differing:
-        return "all are those installed here"
+        return "all match the files installed here"
     by_package = ", ".join(f"{number} of {name}" for name, number in sorted(differing.items()))
-    return f"{differing.total()} are not those installed here ({by_package}): expected once the project has moved on"
+    return (
+        f"{differing.total()} differ from the files installed here ({by_package}), which is normal after later "
+        "changes of the project"
+    )
 
 
 def compare_data(content: Mapping[str, Any], folder: Path) -> list[str]:

@@ -17,7 +17,7 @@ from protocol.formats.refusals import BadInput
 from protocol.lock import closure, installed_files
 from protocol.workspace.drift import ROOT
 
-FIX = "unset PYTHONPATH, and install what is there without --editable"
+FIX = "unset PYTHONPATH, and install the packages that are there without --editable"
 SITES = {"site-packages", "dist-packages"}  # below Python's library, but not part of it
 
 
@@ -46,7 +46,7 @@ def refuse_elsewhere(group: str, names: Iterable[str]) -> None:
             for location in locations:
                 if location and os.path.isabs(location) and not _is_covered(location):
                     raise BadInput(
-                        f"entry point {point.name} of {group}: lies in {location}, which no lock covers; {FIX}"
+                        f"entry point {point.name} of {group}: is in {location}, which no lock covers; {FIX}"
                     )
 
 

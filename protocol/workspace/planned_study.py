@@ -65,8 +65,8 @@ class PlannedStudy(NamedTuple):
                         f"{name} ({kind_name})" for name, kind_name in calibration_paths.VALUE_CLASSES.items()
                     )
                     raise BadInput(
-                        f"arms: {arm.name!r} reads {kind.__name__} that were calibrated as {name!r}, which "
-                        f"nothing calibrates; choose a policy that reads one of: {known}"
+                        f"arms: {arm.name!r} needs {kind.__name__} that were calibrated as {name!r}, which "
+                        f"kv-prereg cannot calibrate; choose a policy that needs one of: {known}"
                     )
                 needed.add(name)
         return sorted(needed)
@@ -78,8 +78,8 @@ class PlannedStudy(NamedTuple):
             path = calibration_paths.statistics_paths(model, self.home)[name]
             if not path.is_file():
                 raise BadInput(
-                    f"model {model!r}: no statistics {name!r}, which an arm needs; "
-                    f"run: kv-prereg calibrate {model} {name} --task <task>"
+                    f"model {model!r}: has no statistics {name!r}, which an arm needs; run: kv-prereg "
+                    f"calibrate {model} {name} --task <task>"
                 )
             present[calibration_paths.locked_name(name)] = path
         return present

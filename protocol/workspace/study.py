@@ -56,7 +56,7 @@ def open_study(registration: Registration, home: Path) -> Study:
     if not protocol.decodes:
         raise BadInput(runners.describe_refusal(registration.folder))
     if protocol.content() != registration.protocol:
-        raise Drifted(f"{path}: reads otherwise than the lock says; restore it or register another folder")
+        raise Drifted(f"{path}: has values that differ from those in the lock; restore it or register another folder")
     entry = registration.lock.content[full_use.FIELD]
     use = full_use.read_means(entry) if entry else None
     widths = slot_bytes.read_widths(registration.lock.content)

@@ -16,7 +16,7 @@ def relocate(rewrite: Rewrite, policy: str) -> None:
     registered(rewrite, 'policy = "streaming"', f'policy = "{policy}"')["arms"]["streaming"]["policy"] = policy
 
 
-@named("A1", "registered", "arm 'streaming': no policy 'unheard-of' is installed here", status="cannot tell")
+@named("A1", "registered", "arm 'streaming': the policy 'unheard-of' is not installed here", status="cannot tell")
 def the_policy_of_an_arm_is_one_that_nobody_has(rewrite):
     """A published method lost."""
     relocate(rewrite, "unheard-of")
@@ -29,13 +29,13 @@ def the_policy_that_nobody_has_may_leave_more(rewrite):
     rewrite.lock["promises"]["streaming"]["leaves_at_most"] = False
 
 
-@named("A1", "registered", "release: '0.0.7' is no release that wrote such locks")
+@named("A1", "registered", "release: '0.0.7' is not a release that wrote such locks")
 def a_release_that_never_was_locked_it(rewrite):
     """Its grades are those of other graders."""
     rewrite.lock["release"] = "0.0.7"
 
 
-@named("A1", "registered", "release: '9.9.9' is not known to", status="cannot tell")
+@named("A1", "registered", "release: '9.9.9' is unknown to", status="cannot tell")
 def a_later_release_locked_it(rewrite):
     """Its words are those of a judge to come."""
     rewrite.lock["release"] = "9.9.9"
@@ -52,7 +52,7 @@ def an_unknown_setting_hides_behind_a_later_release(rewrite):
     weaken(rewrite, may_leave_less=True)
 
 
-@named("A1", "registered", "policies.'crystal'.protect.recent: '8', and the arm sets '4'")
+@named("A1", "registered", "policies.'crystal'.protect.recent: '8', but the arm sets '4'")
 def an_arm_sets_what_its_settings_have_otherwise(rewrite):
     """The arm ran as it was registered."""
     registered(
@@ -61,7 +61,7 @@ def an_arm_sets_what_its_settings_have_otherwise(rewrite):
     rewrite.lock["policies"]["crystal"]["protect.recent"] = "8"
 
 
-@named("A1", "registered", "policies.'crystal': has no scoring, which every policy has")
+@named("A1", "registered", "policies.'crystal': has no scoring, which every policy must have")
 def the_settings_of_an_arm_are_empty(rewrite):
     """There was nothing to set."""
     rewrite.lock["policies"]["crystal"] = {}
@@ -124,26 +124,26 @@ def a_child(rewrite: Rewrite, **parent: object) -> None:
     rewrite.lock["parent"] = {"name": "gone", "lock": "0" * 64} | parent
 
 
-@named("A1", "registered", "batch.first_event: 7, it has to be 1")
+@named("A1", "registered", "batch.first_event: 7, but must be 1")
 def a_parent_that_nobody_has_lets_events_wait(rewrite):
     """It reproduces a study whose first event came later."""
     a_child(rewrite)
     rewrite.lock["batch"]["first_event"] = 7
 
 
-@named("A1", "registered", "parent.selection: no sweep is registered")
+@named("A1", "registered", "parent.selection: is present, but no sweep is registered")
 def a_parent_selected_for_a_study_without_a_sweep(rewrite):
     """What was confirmed had been selected elsewhere."""
     a_child(rewrite, selection="0" * 64)
 
 
-@named("A1", "selection", "is not the parent's", study="sweep")
+@named("A1", "selection", "differs from the parent's", study="sweep")
 def a_parent_that_nobody_has_selected(rewrite):
     """The candidate was selected by the probe of a study that is not here."""
     a_child(rewrite, selection="0" * 64)
 
 
-@named("A1", "registered", "judging: 1, it has to be 3")
+@named("A1", "registered", "judging: 1, but must be 3")
 def it_is_judged_as_the_studies_that_ship(rewrite):
     """What is asked of a new study was not asked then."""
     rewrite.lock["judging"] = 1
@@ -168,7 +168,7 @@ def a_study_that_nobody_has_opened_the_problems(rewrite):
     rewrite.lock["opened"] = [{"name": "gone", "lock": "0" * 64, "problems": {task: item["confirm"][:3]}}]
 
 
-@named("A1", "registered", "'config.json' is not the file of the bundle")
+@named("A1", "registered", "'config.json' differs from the file in the bundle")
 def the_bundle_has_another_configuration_than_the_weights(rewrite):
     """The model has the shape that the bundle says."""
     weights = next(iter(rewrite.lock["weights"].values()))
@@ -179,7 +179,7 @@ def the_bundle_has_another_configuration_than_the_weights(rewrite):
     assert weights["config.json"] != digest
 
 
-@named("A6", "sense", "costs.device is 'NVIDIA H100', and the device of the lock is cpu")
+@named("A6", "sense", "costs.device is 'NVIDIA H100', but the device of the lock is cpu")
 def an_accelerator_ran_what_was_locked_for_a_processor(rewrite):
     """Where it ran changes no answer."""
     for lane in rewrite.of("crystal"):
@@ -193,19 +193,19 @@ def nothing_says_what_ran_the_subject(rewrite):
         del lane.costs["device"]
 
 
-@named("A6", "sense", "costs.device is 'cpu', and the device of the lock is cuda")
+@named("A6", "sense", "costs.device is 'cpu', but the device of the lock is cuda")
 def an_accelerator_was_locked(rewrite):
     """It ran on the machine of the paper."""
     registered(rewrite, 'dtype = "float32"', 'dtype = "float32"\ndevice = "cuda"')["generation"]["device"] = "cuda"
 
 
-@named("A1", "registered", "judging: 2, it has to be 3")
+@named("A1", "registered", "judging: 2, but must be 3")
 def it_is_judged_by_the_second_rules(rewrite):
     """CONFIRMED needs no witness."""
     rewrite.lock["judging"] = 2
 
 
-@named("A1", "registered", "judging: 1, it has to be 3")
+@named("A1", "registered", "judging: 1, but must be 3")
 def its_parent_is_a_study_that_ships(rewrite):
     """It reproduces what was judged by the first rules."""
     a_child(rewrite, name="quickstart", lock=next(iter(version_1.PROTOCOLS)))

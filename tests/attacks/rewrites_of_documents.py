@@ -32,14 +32,14 @@ def held_out_problems_were_never_opened(rewrite):
     rewrite.lines = [line for line in rewrite.lines if line["event"] != "held-out"]
 
 
-@named("A2", "grid", "for another purpose")
+@named("A2", "grid", "for a purpose that is not allowed")
 def held_out_problems_were_opened_for_another_purpose(rewrite):
     """They were looked at to learn from them."""
     for body in rewrite.entries("held-out"):
         body["purpose"] = "gold self-check"
 
 
-@named("A2", "grid", "needle-768 were read, which is not registered")
+@named("A2", "grid", "needle-768 were read, but that task is not registered")
 def held_out_problems_of_another_task_were_opened_too(rewrite):
     """Only what was registered was opened."""
     at = next(at for at, line in enumerate(rewrite.lines) if line["event"] == "held-out")
@@ -47,14 +47,14 @@ def held_out_problems_of_another_task_were_opened_too(rewrite):
     rewrite.lines.insert(at, again)
 
 
-@named("A2", "grid", "were read twice, or by no attempt")
+@named("A2", "grid", "were read twice, or outside any attempt")
 def held_out_problems_were_opened_twice(rewrite):
     """They were opened once, when they were run."""
     at = next(at for at, line in enumerate(rewrite.lines) if line["event"] == "held-out")
     rewrite.lines.insert(at, rewrite.lines[at])
 
 
-@named("A2", "grid", "were read twice, or by no attempt")
+@named("A2", "grid", "were read twice, or outside any attempt")
 def held_out_problems_were_opened_before_the_attempt(rewrite):
     """They were opened when they were run."""
     moved(rewrite, "attempt", 5)
@@ -171,7 +171,7 @@ def a_probed_candidate_answers_everything(rewrite):
         lane.body |= {"grade": "correct", "answer": "1234", "grade_reason": ""}
 
 
-@named("A2", "sense|probe", "runs first", study="sweep")
+@named("A2", "sense|probe", "should run first", study="sweep")
 def a_candidate_was_probed_on_fewer_problems(rewrite):
     """Only the problems that went well were probed."""
     gone = rewrite.probed[0].problem

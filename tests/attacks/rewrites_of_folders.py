@@ -49,7 +49,7 @@ def a_side_file_is_a_bomb(rewrite):
     rewrite.last.append(change)
 
 
-@named("A6", "trajectories", "header holds more")
+@named("A6", "trajectories", "header has optional fields")
 def a_side_file_has_a_comment(rewrite):
     """Somebody approved of it, before it was sealed."""
 
@@ -72,13 +72,13 @@ def the_bundle_is_a_bomb(rewrite):
     rewrite.last.append(change)
 
 
-@named("A13", "files", "records/notes.jsonl: is not evidence of ours")
+@named("A13", "files", "records/notes.jsonl: is not a file that kv-prereg writes as evidence")
 def more_lies_among_the_records(rewrite):
     """The file belongs to the records."""
     rewrite.last.append(put("records/notes.jsonl", b"{}\n"))
 
 
-@named("A13", "files", "anchors/lock.proof: is not evidence of ours")
+@named("A13", "files", "anchors/lock.proof: is not a file that kv-prereg writes as evidence")
 def a_proof_of_no_witness_lies_among_the_anchors(rewrite):
     """An outside witness vouches for the lock."""
     rewrite.last.append(put("anchors/lock.proof", b"proof"))

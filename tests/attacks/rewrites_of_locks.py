@@ -76,7 +76,7 @@ def _copied(rewrite: Rewrite) -> None:
     rewrite.lanes["confirm"] += again
 
 
-@named("A11", "registered", "sitecustomize.py.?: lies below none of")
+@named("A11", "registered", "sitecustomize.py.?: is in none of the packages")
 def a_file_that_python_runs_by_itself_is_bundled(rewrite):
     """What was locked are the packages."""
     rewrite.sources["sitecustomize.py"] = b"print(1)\n"
@@ -95,7 +95,7 @@ def other_threads_computed(rewrite):
     rewrite.lock["environment"]["torch"]["threads"] = 64
 
 
-@named("A1", "lock", "has version 1, which only the studies that ship with kv-prereg have")
+@named("A1", "lock", "has version 1, which only the studies that ship with kv-prereg may have")
 def it_was_locked_before_policies_were(rewrite):
     """Nobody listed what had been opened, nor what the settings were: locks had no such fields."""
     rewrite.lock["version"] = 1

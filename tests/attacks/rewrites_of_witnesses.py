@@ -17,25 +17,25 @@ def cite(rewrite: Rewrite, proofs: dict[str, bytes], **present: bytes) -> None:
         rewrite.last.append(put(f"anchors/lock.{name}", data))
 
 
-@named("A13", "claim", "cites a proof of the lock that is not there: anchors/'lock.git.json'")
+@named("A13", "claim", "cites a proof of the lock that is missing: anchors/'lock.git.json'")
 def the_claim_cites_a_proof_that_nobody_has(rewrite):
     """A remote witnessed the lock."""
     cite(rewrite, {"lock.git.json": PROOF})
 
 
-@named("A13", "claim", "cites a proof of the lock that is not there")
+@named("A13", "claim", "cites a proof of the lock that is missing")
 def the_claim_cites_a_file_elsewhere_as_a_proof(rewrite):
     """The lock is its own witness."""
     cite(rewrite, {"../lock.json": PROOF})
 
 
-@named("A13", "claim", "is not the proof of the lock that claim.json cites")
+@named("A13", "claim", "differs from the proof of the lock that claim.json cites")
 def the_cited_proof_was_exchanged(rewrite):
     """The remote is one that a reader trusts."""
     cite(rewrite, {"lock.tsr": PROOF}, tsr=b"another")
 
 
-@named("A13", "anchors", "lock.sigstore.json: is no proof of a witness that is known here")
+@named("A13", "anchors", "lock.sigstore.json: is not a proof from any witness that this release knows")
 def a_witness_that_is_not_known_is_cited(rewrite):
     """A log that everybody reads has the lock."""
     cite(rewrite, {"lock.sigstore.json": PROOF})
@@ -86,7 +86,7 @@ def the_verdict_has_a_field_of_witnesses(rewrite):
     judged(rewrite, witness="ANCHORED (lock by git)")
 
 
-@named("A13", "judgement", "is not what today's analysis says")
+@named("A13", "judgement", "differs from what today's analysis gives")
 def another_library_made_it_confirmed(rewrite):
     """Another numpy confirms what this one does not: the word follows from the words of the contrasts, and those
     from numbers."""

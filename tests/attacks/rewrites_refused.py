@@ -61,27 +61,27 @@ def amending(rewrite: Rewrite, **other: object) -> None:
     rewrite.lock["amends"] = about | {"seen": seen} | other
 
 
-@named("A1", "amendment", "no folder is beside it", status="cannot tell")
+@named("A1", "amendment", "no folder next to it has the lock that it amends", status="cannot tell")
 def what_it_amends_is_not_here(rewrite):
     """It amends a study of which nothing had been seen, and the audit holds."""
     amending(rewrite)
 
 
-@named("A1", "registered", "amends.after_claim: false, and amends.seen has a claim")
+@named("A1", "registered", "amends.after_claim: is false, but amends.seen lists a claim")
 def it_amends_before_a_claim_what_was_claimed(rewrite):
     """The amendment came before any claim."""
     amending(rewrite)
     rewrite.lock["amends"]["seen"]["claim"] = True
 
 
-@named("A1", "registered", "amends.seen: has records or a verdict")
+@named("A1", "registered", "amends.seen: lists records or a verdict")
 def it_had_seen_records_without_a_claim(rewrite):
     """Nobody had claimed the problems whose records were seen."""
     amending(rewrite)
     rewrite.lock["amends"]["seen"]["records"] = 96
 
 
-@named("A1", "registered", "amends.diff: 'protocol/decision/alpha' is not what this lock has there")
+@named("A1", "registered", "amends.diff: 'protocol/decision/alpha' differs from the value in this lock")
 def it_amends_to_what_it_does_not_say(rewrite):
     """The amendment made the rule stricter."""
     amending(rewrite, diff=[{"path": "protocol/decision/alpha", "was": "0.05", "is": "0.01"}])
@@ -100,13 +100,13 @@ def no_weights_were_locked(rewrite):
     rewrite.lock["weights"][model] = {}
 
 
-@named("A1", "registered", "weights.*: 'x' is no file that a model is read from")
+@named("A1", "registered", "weights.*: 'x' is not a file from which a model is read")
 def the_weights_are_of_a_file_that_no_model_has(rewrite):
     """The model is what was locked."""
     next(iter(rewrite.lock["weights"].values()))["x"] = "0" * 64
 
 
-@named("A1", "registered", "weights.*: has no file of a tokenizer")
+@named("A1", "registered", "weights.*: has no tokenizer file")
 def no_tokenizer_was_locked(rewrite):
     """The model is what was locked."""
     model, names = next(iter(rewrite.lock["weights"].items()))
@@ -119,7 +119,7 @@ def nothing_was_installed(rewrite):
     rewrite.lock["environment"]["distributions"] = {}
 
 
-@named("A5", "registered", "U.2800, which cannot be seen")
+@named("A5", "registered", "contains the invisible character U.2800")
 def the_question_cannot_be_seen(rewrite):
     """The study asks something."""
     was = rewrite.content["question"]

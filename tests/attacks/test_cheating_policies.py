@@ -36,7 +36,7 @@ class Small:
 small = Policy(scoring=Small())
 """
 
-KEEPS = "keeps something between events, in"
+KEEPS = "keeps state between events in"
 RECENT = 'set = { "protect.recent" = 8, "protect.sinks" = 0 }'
 
 CHEATS = tomllib.loads((Path(__file__).parent / "cheating_policies.toml").read_text("utf-8"))

@@ -122,5 +122,5 @@ def test_a_folder_that_cannot_be_written_is_refused_in_one_line(namespaces, unco
         mount = f"mount --bind {unconfirmed} {unconfirmed}; mount -o remount,ro,bind {unconfirmed}"
         done = in_a_small_world(mount, unconfirmed, *confirming(unconfirmed, tmp_path))
         assert done.returncode == 2, done.stdout + done.stderr
-        assert "lies where nothing can be written" in done.stderr
+        assert "is on a read-only file system" in done.stderr
         assert "Traceback" not in done.stderr

@@ -53,5 +53,5 @@ def test_what_cannot_be_told_of_the_parent_is_said_and_stops_nobody(study, begun
     monkeypatch.setattr(audit, "audit", lambda *_: audit.AuditResult(found, [], "REFUTED", "REFUTED"))
     done = studies.here("replicate", study)
     told, refusal = done.stderr.splitlines()
-    assert told == f"{study}: judgement could not be told; going on"
+    assert told == f"{study}: judgement could not be checked; continuing"
     assert refusal == "BadInput: study is begun"

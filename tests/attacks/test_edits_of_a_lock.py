@@ -202,17 +202,17 @@ def a_child(lock) -> None:
     ("change", "words"),
     [
         (moved, "items.needle-256.confirm"),
-        (fewer_cells, "lock.json: grid: 6 entries, there have to be 8"),
-        (another_rule, "rule.source: 'analysis/rules/equivalent.py', it has to be"),
-        (of_version_1, "has version 1, which only the studies that ship with kv-prereg have"),
-        (never_evicting, "grid[1][2]: '0.8', it has to be 'full'"),
-        (generated("promises.crystal.leaves_at_most changed"), "leaves_at_most: False, it has to be True"),
-        (generated("items.needle-256.confirm.0 removed"), "items.needle-256.confirm: 11 entries, there have to be 12"),
-        (generated("protocol.content.decision.alpha changed"), "decision.alpha: '1.16', it has to be '0.05'"),
+        (fewer_cells, "lock.json: grid: 6 entries, but there must be 8"),
+        (another_rule, "rule.source: 'analysis/rules/equivalent.py', but must be"),
+        (of_version_1, "has version 1, which only the studies that ship with kv-prereg may have"),
+        (never_evicting, "grid[1][2]: '0.8', but must be 'full'"),
+        (generated("promises.crystal.leaves_at_most changed"), "leaves_at_most: False, but must be True"),
+        (generated("items.needle-256.confirm.0 removed"), "items.needle-256.confirm: 11 entries, but there must be 12"),
+        (generated("protocol.content.decision.alpha changed"), "decision.alpha: '1.16', but must be '0.05'"),
         (generated("checks.rule.gates.one lane is not run removed"), "checks.rule.gates."),
         (generated("checks.decision_errors.confirmed.high changed"), "checks.decision_errors.confirmed"),
         (larger, "policies.crystal.protect.sinks: '"),
-        (generated("batch.first_event changed"), "batch.first_event: 2, it has to be 1"),
+        (generated("batch.first_event changed"), "batch.first_event: 2, but must be 1"),
         (generated("opened removed"), r"the fields ['opened'] are missing"),
     ],
 )
@@ -233,7 +233,7 @@ def test_a_claim_by_hand_of_an_edited_lock_is_not_resumed(registered, tmp_path, 
 def test_a_lock_that_calls_itself_a_replication_of_nothing_is_not_confirmed(registered, tmp_path):
     folder = shutil.copytree(registered, tmp_path / "registrations" / "study")
     relock(folder, a_child)
-    assert_refused(2, "replicates nowhere, whose lock no folder next to it has", "confirm", folder)
+    assert_refused(2, "replicates nowhere, whose lock 000000000000 is in no folder next to it", "confirm", folder)
 
 
 def test_an_edited_lock_is_not_probed_and_its_study_not_replicated(registered, confirmed, tmp_path):
@@ -278,7 +278,7 @@ def test_an_earlier_claim_that_the_repository_shows_cannot_be_left_out(registere
     listed = [{"name": "earlier", "lock": lock.read(earlier).digest, "problems": shared}]
     shared["needle-256"] = shared["needle-256"][1:]
     relock(folder, lambda lock: lock.update(opened=listed))
-    assert_refused(3, "opened.earlier.needle-256: 11 entries, there have to be 12", "confirm", folder)
+    assert_refused(3, "opened.earlier.needle-256: 11 entries, but there must be 12", "confirm", folder)
     with pytest.raises(Tampered, match="needle-256: 11 entries"):
         verify_lock.check(Registration(folder))
 
@@ -324,7 +324,7 @@ def test_an_audit_that_simulates_tells_every_edit_of_what_was_simulated(study, r
     with studies.remembering("confirm"):
         findings = audit.audit(study.registration, (), audit.AuditOptions(simulate=True)).findings
         (finding,) = (one for one in findings if one.item == "simulations")
-        assert (finding.status, "the self-test of the rule end alike" in finding.detail) == ("held", True)
+        assert (finding.status, "the self-test of the rule give the same results" in finding.detail) == ("held", True)
         for field in verify_lock.SIMULATED:
             kind = lock.FIELDS.fields["checks"].kind.fields[field].kind
             for tampering in tamperings.generate(kind, content["checks"][field], ("checks", field)):

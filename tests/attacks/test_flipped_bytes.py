@@ -61,7 +61,7 @@ def named(folder, kind, path):
         try:
             return f"only the bytes differ: {path}" in verify_drawings.check(study)
         except (CannotTell, Tampered) as finding:  # it cannot tell where the name of the producer is damaged
-            return f"{path}: not what" in str(finding)
+            return f"{path}: differs from what" in str(finding)
     return [one for one in auditor.audit(study) if told(one)]
 
 

@@ -91,7 +91,7 @@ def assert_refused(code: str, kind: type[Exception], words: str, *place: object,
 
 def test_an_honest_judge_says_so_too(tmp_path, way):
     said = judged_by(finished_study.JUDGE, tmp_path, way)
-    assert said == f"the locked code says so too, word for word, contained by {way}"
+    assert said == f"the locked code gives the same result word for word, contained by {way}"
 
 
 def test_one_that_writes_wherever_it_can_writes_nowhere(tmp_path, way):
@@ -171,13 +171,13 @@ except OSError:
 def test_what_one_prints_is_data(tmp_path, way, printed):
     """On its output and on its errors alike; the check ends with its own words."""
     code = f"import sys\nprint({printed!r})\nprint({printed!r}, file=sys.stderr)\n"
-    assert_refused(code, Tampered, "says otherwise than verdict.json", tmp_path, way)
+    assert_refused(code, Tampered, "contradicts verdict.json", tmp_path, way)
 
 
 @pytest.mark.parametrize("loop", ["pass", "import os; os.close(1); os.close(2)\nwhile True: pass"])
 def test_one_that_goes_on_for_ever_is_ended(tmp_path, way, mark, loop):
     code = SURVIVOR.format(mark=mark) + f"{loop}\nimport time\ntime.sleep(600)\n"
-    assert_refused(code, CannotTell, "was ended after 1 s", tmp_path, way, limits=HURRIED)
+    assert_refused(code, CannotTell, "was stopped after 1 s", tmp_path, way, limits=HURRIED)
 
 
 def test_one_that_uses_up_its_processor_time_cannot_tell(tmp_path, way):
@@ -224,7 +224,7 @@ import os, tempfile
 with open(os.path.join(tempfile.gettempdir(), "big"), "wb") as file:
     for _ in range(2000): file.write(bytes(1 << 20))
 """
-    assert_refused(code, Tampered, "says otherwise", tmp_path, way, limits=LIMITS._replace(file=1 << 22))
+    assert_refused(code, Tampered, "contradicts", tmp_path, way, limits=LIMITS._replace(file=1 << 22))
 
 
 def test_one_that_asks_gets_no_answer(tmp_path, way):
@@ -256,7 +256,7 @@ def test_one_that_needs_what_only_this_auditor_cannot_show_it_cannot_tell(tmp_pa
 @pytest.mark.parametrize("module", ["json", "sys", "numpy", "__main__", "analysis", "analysis.nowhere"])
 def test_one_that_misses_a_package_that_is_here_says_otherwise(tmp_path, way, module):
     code = f'raise ModuleNotFoundError("No module named {module!r}")'
-    assert_refused(code, Tampered, "says otherwise than verdict.json", tmp_path, way)
+    assert_refused(code, Tampered, "contradicts verdict.json", tmp_path, way)
 
 
 def test_one_that_nothing_can_contain_is_not_run(tmp_path, monkeypatch):

@@ -240,7 +240,7 @@ def test_a_folder_whose_name_is_not_utf8_accuses_nobody(study):
 def test_a_signature_that_is_asked_for_is_not_optional(study, tmp_path):
     (tmp_path / "signers").write_text("author ssh-ed25519 AAAA\n")
     found = findings(study, "--signers", tmp_path / "signers")["signature"]
-    assert (found["status"], "asked for" in found["detail"]) == ("failed", True)
+    assert (found["status"], "you require" in found["detail"]) == ("failed", True)
     assert findings(study)["signature"]["status"] == "not run"
 
 

@@ -172,7 +172,7 @@ def test_excluded_problems_are_counted_and_said_to_be_unproven(rewritten):
     problems = len({lane.problem for lane in rewrite.confirmed})
     found = audited(folder)
     assert found["grid"].detail.endswith(f"one record each; 8 of {problems} problems are excluded")
-    said = f"That the 8 excluded problems (of {problems}) were too long: --replay looks at each."
+    said = f"That the 8 excluded problems (of {problems}) were too long: --replay checks each of them."
     for replayed in (False, True):
         found["replay"] = Finding("replay", "held" if replayed else "not run", "")
         unproven = texts.list_unproven(Registration(folder), found.values(), anchored=True)

@@ -24,7 +24,7 @@ def test_a_finished_study_is_run_again(study, act, words):
 def test_the_claim_of_a_run_that_began_is_removed_before_the_next(unconfirmed):
     studies.kill_when_it_grows(studies.start("confirm", unconfirmed), unconfirmed / "records" / "shard-0.jsonl")
     (unconfirmed / "claim.json").unlink()
-    assert_refused(3, "claim.json: missing, and the claim was taken before", "confirm", unconfirmed)
+    assert_refused(3, "claim.json: missing, although the claim was taken before", "confirm", unconfirmed)
 
 
 def test_the_results_are_deleted_and_made_again_behind_the_same_lock(study):
@@ -68,7 +68,7 @@ def test_the_study_is_run_a_second_time_under_another_name(study):
     shutil.rmtree(study)
     repository(again).commit("renamed")
     assert studies.here("confirm", again).returncode in (10, 11)
-    assert_audit_names(again, "history", "has this lock claimed in study: it was run there too")
+    assert_audit_names(again, "history", "has a claim of this lock in study: it was run there too")
 
 
 @pytest.mark.soak

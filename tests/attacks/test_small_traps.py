@@ -36,7 +36,7 @@ def test_a_replication_with_the_seconds_of_its_parent_is_a_copy(confirmed, tmp_p
     shutil.copy(parent / "lock.json", stub)
     found = findings(child)["records"]
     assert found["status"] == "failed"
-    assert "took the very seconds of study: they were copied, not run" in found["detail"]
+    assert "have exactly the seconds of study: they were copied, not run" in found["detail"]
     copied.confirmed[0].costs["decode_seconds"] = "123.456"
     shutil.rmtree(child)
     assert findings(rewriting.write_study(copied, child))["records"]["status"] == "held"
@@ -73,7 +73,7 @@ def test_a_packed_shard_of_a_study_that_may_go_on_fails(probed, tmp_path):
     shard.unlink()
     found = findings(folder)["probe"]
     assert found["status"] == "failed"
-    assert "is packed, and its study has not ended" in found["detail"]
+    assert "is packed, but its study has not ended" in found["detail"]
 
 
 def test_a_committed_packed_shard_is_as_large_as_it_states(monkeypatch):
@@ -81,7 +81,7 @@ def test_a_committed_packed_shard_is_as_large_as_it_states(monkeypatch):
     monkeypatch.setattr(gzip_file, "MAX_BYTES", 8)
     data = gzip.compress(b"line\n" * 100, mtime=0)
     assert git_history._inflate(data, "records/shard-0.jsonl.gz") == b"line\n" * 100
-    with pytest.raises(Tampered, match=r"holds over 8 bytes|not readable"):
+    with pytest.raises(Tampered, match=r"has more than 8 bytes|not readable"):
         git_history._inflate(data[:-4] + (8).to_bytes(4, "little"), "records/shard-0.jsonl.gz")
 
 
@@ -93,7 +93,7 @@ def test_a_packed_file_has_the_header_that_python_writes(tmp_path, place):
     assert gzip_file.read(path) == b"lines"
     data[place] ^= 64
     path.write_bytes(data)
-    with pytest.raises(Tampered, match="its header holds more"):
+    with pytest.raises(Tampered, match="its gzip header has optional fields"):
         gzip_file.read(path)
 
 
@@ -123,7 +123,7 @@ def test_a_pipe_that_git_would_wait_for_is_named_at_once(tmp_path, name):
     path.unlink(missing_ok=True)
     path.parent.mkdir(exist_ok=True)
     os.mkfifo(path)
-    with pytest.raises(CannotTell, match="is no plain file, and git would wait for it"):
+    with pytest.raises(CannotTell, match="is not a plain file, and git would wait for it; remove it"):
         Repository(tmp_path)
 
 

@@ -95,7 +95,7 @@ def test_a_title_with_a_line_is_not_registered(tmp_path, tiny_model, field):
         "A study for the test suite" if field == "title" else "Does crystal beat random on a model that knows nothing?"
     )
     folder = studies.write(tmp_path / "registrations" / "study", tiny_model, {f'"{text}"': f'"A study\\n{HELD}"'})
-    assert f"{field}: has a line break; write it in one line" in studies.ran(2, "register", folder).stderr
+    assert f"{field}: contains a line break; write it in one line" in studies.ran(2, "register", folder).stderr
 
 
 def test_a_title_begins_no_tag_in_an_export(confirmed, tmp_path):

@@ -224,14 +224,14 @@ REFUSALS = {
     ("SnapKVPres", ()): "unknown press 'SnapKVPres'; did you mean 'SnapKVPress'?",
     ("FinchPress", ()): "FinchPress needs a delimiter token",
     ("DecodingPress", ()): "DecodingPress compresses while decoding",
-    ("QFilterPress", ()): "QFilterPress reads what was trained",
-    ("SnapKVPress", (("window", 3),)): "window: no setting of SnapKVPress; did you mean 'window_size'?",
+    ("QFilterPress", ()): "QFilterPress downloads what was trained",
+    ("SnapKVPress", (("window", 3),)): "window: is not a setting of SnapKVPress; did you mean 'window_size'?",
     ("SnapKVPress", (("window_size", "a"),)): "window_size: write a whole number, not the text 'a'",
     ("SnapKVPress", (("window_size", 3.5),)): "window_size: write a whole number, not 3.5",
     ("SnapKVPress", (("compression_ratio", 1.5),)): "SnapKVPress: Compression ratio must be between 0 and 1",
     ("CURPress", (("leverage_type", "x"),)): "leverage_type: write one of key, value, kv_avg, kv_product",
-    ("ChunkKVPress", ()): 'press: names the press that ChunkKVPress wraps; write "SnapKVPress", for one',
-    ("ChunkKVPress", (("press", "LUKVPress"),)): "press: LUKVPress reads what was trained",
+    ("ChunkKVPress", ()): 'press: must name the press that ChunkKVPress wraps; write for example "SnapKVPress"',
+    ("ChunkKVPress", (("press", "LUKVPress"),)): "press: LUKVPress downloads what was trained",
     ("ChunkKVPress", (("press", "SnapKV"),)): "press: unknown press 'SnapKV'; did you mean 'SnapKVPress'?",
     ("ChunkKVPress", (("press", "AdaKVPress"), ("press.press", "KnormPress"))): "ChunkKVPress requires a",
     ("ChunkKVPress", (("press", "SnapKVPress"), ("compression_ratio", 0.5))): "'press.compression_ratio'?",
@@ -346,5 +346,5 @@ def test_the_study_audits_and_its_lanes_decode_again(confirmed):
 
 def test_another_version_of_kvpress_is_not_told_from_here(confirmed, monkeypatch):
     monkeypatch.setattr(press_settings, "kvpress_version", lambda: "0.5.6")
-    with pytest.raises(CannotTell, match=r"snapkv-press, .*: is of kvpress '0\.5\.5', another one is "):
+    with pytest.raises(CannotTell, match=r"snapkv-press, .*: is from kvpress '0\.5\.5', but another version is "):
         verify_lock.check_policies(Registration(confirmed))

@@ -267,9 +267,9 @@ def test_rulers_problems_depend_on_id_seed_and_tokenizer_and_their_answers_not_o
     [
         ("longbench_qaspr", "unknown task of lm-eval 'longbench_qaspr'; did you mean 'longbench_qasper'"),
         ("hellaswag", "asks for multiple_choice"),
-        ("gsm8k", "shows 5 examples of its train split"),
-        ("humaneval", "runs what a model wrote as code"),
-        ("minerva_math500", "write our task math500"),
+        ("gsm8k", "shows 5 examples from its train split"),
+        ("humaneval", "runs code that a model wrote"),
+        ("minerva_math500", "use kv-prereg's own task math500"),
     ],
 )
 def test_a_task_that_cannot_run_here_is_refused_with_the_reason(name, says):
@@ -280,13 +280,13 @@ def test_a_task_that_cannot_run_here_is_refused_with_the_reason(name, says):
 
 @pytest.mark.parametrize("name", ["niah_single_2", "niah_multivalue", "ruler_qa_squad"])
 def test_a_task_of_ruler_that_needs_the_hub_is_refused_by_name(name):
-    with pytest.raises(BadInput, match=f"lm_eval task '{name}': its problems are made of"):
+    with pytest.raises(BadInput, match=f"lm_eval task '{name}': its problems need"):
         Ruler("r", name, (4096,)).build(f"{name}/4096/000", len)
 
 
 @pytest.mark.parametrize("name", ["ruler_vt", "ruler_cwe"])
 def test_a_length_in_which_no_problem_fits_is_refused(name):
-    with pytest.raises(BadInput, match="length 200 is too short for any problem of it"):
+    with pytest.raises(BadInput, match="length 200 is too short for every problem of this task"):
         Ruler("r", name, (200,)).build(f"{name}/200/000", lambda text: len(text) // 4)
 
 

@@ -173,13 +173,13 @@ def model():
         ({"model": "chain-llama", "policy": "snapk"}, "did you mean 'snapkv'"),
         ({"model": "chain-llama", "policy": "snapkv"}, "budget: is missing"),
         ({"model": "chain-llama", "budget": 40}, "budget: the policy never evicts"),
-        ({"model": "chain-llama", "policy": "snapkv", "budget": 1.5}, "a share of the prompt lies in (0, 1)"),
-        ({"model": "chain-llama", "policy": "snapkv", "budget": "0.5 of full"}, "is measured by a study"),
+        ({"model": "chain-llama", "policy": "snapkv", "budget": 1.5}, "a share of the prompt lies above 0 and below 1"),
+        ({"model": "chain-llama", "policy": "snapkv", "budget": "0.5 of full"}, "can only be measured in a study"),
         ({"model": "chain-llama", "policy": "snapkv", "budget": "bytes of 64"}, "bytes of 64 is divided by"),
         ({"model": "chain-llama", "policy": "snapkv", "budget": "48 KiB"}, "48 KiB is divided by"),
-        ({"model": "chain-llama", "policy": "snapkv", "budget": 40, "set": "window"}, "set: is no object"),
+        ({"model": "chain-llama", "policy": "snapkv", "budget": 40, "set": "window"}, "set: is not an object"),
         ({"model": "chain-llama", "policy": "snapkv", "budget": 40, "set": {"scoring.windo": 8}}, "scoring.window"),
-        ({"model": "chain-llama", "query": -1}, "query: -1 is no whole number"),
+        ({"model": "chain-llama", "query": -1}, "query: -1 is not a whole number"),
         ({"model": "chain-llama", "batch_size": "many"}, "batch_size: 'many' is no number of lanes"),
     ],
 )
@@ -193,7 +193,7 @@ def test_arguments_are_refused_by_name(given, says):
 
 
 def test_what_no_evicted_cache_answers_is_refused(model):
-    with pytest.raises(BadInput, match="loglikelihood: is read off the prompt's own prefill"):
+    with pytest.raises(BadInput, match="loglikelihood: is computed in the prefill of the prompt"):
         model.loglikelihood([])
     with pytest.raises(BadInput, match="loglikelihood"):
         model.loglikelihood_rolling([])
@@ -203,7 +203,7 @@ def test_the_response_cache_is_refused_before_it_answers(model, tmp_path):
     """It would give one policy the answers of another: its keys are the requests alone."""
     from lm_eval.api.model import CachingLM
 
-    with pytest.raises(BadInput, match="use_cache: its keys are prompts alone"):
+    with pytest.raises(BadInput, match="use_cache: caches answers by prompt only"):
         CachingLM(model, str(tmp_path / "cache.db"))
 
 
@@ -226,7 +226,7 @@ def test_requests_are_answered_in_their_order_and_cut(model):
     assert ";" in together[0]
     for given, says in [
         ({"top_k": 5}, "gen_kwargs: top_k: is unknown to the engine"),
-        ({"max_gen_toks": 10**6}, "it is not cut"),
+        ({"max_gen_toks": 10**6}, "prompts are never truncated"),
     ]:
         with pytest.raises(BadInput, match=says):
             model.generate_until([Instance("generate_until", {}, ("a", given), 0)])

@@ -37,5 +37,5 @@ def test_agreement_is_of_the_word_and_of_what_the_rule_says(before, judged, agre
 def test_the_printed_line_names_what_the_parents_rule_says():
     parent = SimpleNamespace(folder=SimpleNamespace(name="study"))
     line = command.format_comparison(parent, compared(NEW, NEW), is_fresh=True)
-    assert "agrees with study (SCREENED, the rule says CONFIRMED)" in line
+    assert "agrees with study (SCREENED, but the rule says CONFIRMED)" in line
     assert "agrees with study (CONFIRMED)" in command.format_comparison(parent, compared(OLD, NEW), is_fresh=True)

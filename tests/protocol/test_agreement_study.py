@@ -70,7 +70,7 @@ def test_a_study_of_agreement_is_registered_confirmed_audited_and_drawn(tmp_path
             assert entry.nats[0] == pytest.approx(sum(first) / len(first))
     said_elsewhere(folder, judged, locked)
     assert "4 of 4 lanes drawn" in " ".join(studies.ran(0, "audit", folder, "--replay", "4").stdout.split())
-    assert studies.here("regrade", folder).stdout.startswith("0 of 48 lanes grade otherwise")
+    assert studies.here("regrade", folder).stdout.startswith("0 of 48 lanes now have a grade other than")
 
 
 def said_elsewhere(folder, judged, locked):
@@ -79,7 +79,7 @@ def said_elsewhere(folder, judged, locked):
     assert "12 of 12 problems" in shown.stdout
     assert all(row.split()[2] == "0" for row in shown.stdout.splitlines() if row.startswith("needle/"))  # better
     one = " ".join(studies.here("show", folder, "--problem", judged_problem(folder)).stdout.split())
-    assert "were fed the full cache's text, and did not say it" in one
+    assert "were fed the full cache's text and did not produce it" in one
     assert "better than the full cache" not in one
     (document,) = every_eval_ever.build_documents(Registration(folder))
     metrics = {entry["metric_config"]["metric_name"] for entry in document["evaluation_results"]}
@@ -143,5 +143,5 @@ def test_a_lane_that_ran_twice_agrees_at_the_same_places_and_is_said_to_have_bee
         rows = development_results.summarize_cells([{"body": body} for body in bodies])
         assert [row.get("discordant") for row in rows] == [None, discordant]
     said = rehearse.format_answers({"probe": bodies})
-    assert "a was fed the full cache's text, and agrees:" in said
+    assert "a was fed the full cache's text; its agreement:" in said
     assert not any("answered" in line for line in said)

@@ -123,7 +123,7 @@ def test_what_was_amended_is_neither_run_nor_amended_nor_withdrawn(amended):
     for act in ("probe", "confirm"):
         refused(4, "was amended (The seed was mistyped.)", act, old, unchanged=amended)
     refused(4, "already", "amend", old, new, *WHY, unchanged=amended)
-    refused(4, "amend the newest", "amend", old, amended / "other", *WHY, unchanged=amended)
+    refused(4, "amend its newest version instead", "amend", old, amended / "other", *WHY, unchanged=amended)
     refused(4, "was amended", "withdraw", old, *WHY, unchanged=amended)
     found = json.loads(studies.here("status", amended, "--json").stdout)
     assert [registration["state"] for registration in found["registrations"]] == ["locked", "amended"]
@@ -142,7 +142,7 @@ def test_an_amendment_that_a_crash_cut_off_is_completed(amended, entered):
     lines = (old / "ledger.jsonl").read_bytes().splitlines(keepends=True)
     (old / "ledger.jsonl").write_bytes(lines[0])
     if entered:
-        refused(2, "amending was cut off", "confirm", new, unchanged=amended)
+        refused(2, "amending was interrupted", "confirm", new, unchanged=amended)
     else:
         (new / "ledger.jsonl").unlink()
     studies.ran(0, "amend", old, new, "--reason", "Another reason comes too late.")
@@ -157,7 +157,7 @@ def test_an_amendment_that_a_crash_cut_off_is_completed(amended, entered):
 
 def test_an_amendment_stands_beside_what_it_amends(old, tmp_path):
     for new in (old, tmp_path / "elsewhere", old / "inside"):
-        refused(2, "beside the one that it amends", "amend", old, new, *WHY, unchanged=tmp_path)
+        refused(2, "next to the one that it amends", "amend", old, new, *WHY, unchanged=tmp_path)
 
 
 @pytest.mark.parametrize("command", ["amend", "withdraw"])
@@ -173,7 +173,10 @@ def test_before_the_claim_an_amendment_is_judged_by_its_rule(history):
 
 def test_after_the_claim_an_amendment_says_so_and_deviates(history):
     shelf, said = history
-    assert said.stderr == f"after a claim: whatever the rule says, the verdict of {shelf / 'third'} will be DEVIATED\n"
+    assert (
+        said.stderr == f"the amended study had been claimed, so the verdict of {shelf / 'third'} will be DEVIATED, "
+        "whatever the rule says\n"
+    )
     about = studies.content(shelf / "third" / "lock.json")["amends"]
     assert about["after_claim"]
     assert about["seen"]["verdict"] == "SCREENED"
@@ -203,7 +206,7 @@ def test_a_withdrawn_study_is_not_run_any_more(old):
 
 
 def test_a_verdict_is_not_withdrawn(history):
-    refused(4, "a verdict is not withdrawn", "withdraw", history[0] / "second", *WHY, unchanged=history[0])
+    refused(4, "a judged study cannot be withdrawn", "withdraw", history[0] / "second", *WHY, unchanged=history[0])
 
 
 def test_both_commands_start_without_torch():

@@ -79,7 +79,7 @@ def test_units_are_not_kept_whole_of_lines_that_no_budget_bounds():
     assert parse(TEXT.replace("[generation]", 'c = { policy = "crystal" }\n[generation]', 1)).arm("c")
     text = TEXT.replace("interval = 4", 'interval = 4\npreserve = { prompt = false, recent = 4, lines = "x" }')
     assert parse(text).policy("parent").protect.line == "x"
-    with pytest.raises(BadInput, match=r"arms\.c\.policy: keeps units whole"):
+    with pytest.raises(BadInput, match=r"arms\.c\.policy: keeps whole units"):
         parse(text.replace("[generation]", 'c = { policy = "crystal" }\n[generation]', 1))
 
 

@@ -75,7 +75,7 @@ def test_what_is_selected_is_told_with_its_settings(probed):
 
 def test_an_audit_derives_the_lock_again(probed):
     study = Registration(probed)
-    assert "settings of 5 arms are those of the installed policies" in verify_lock.check_policies(study)
+    assert "settings of 5 arms match the installed policies" in verify_lock.check_policies(study)
     assert verify_lock.check(study)
 
 
@@ -95,12 +95,12 @@ SET = ("protocol", "content", "arms", "short", "set")
 @pytest.mark.parametrize(
     ("path", "value", "check", "said"),
     [
-        (WINDOW, "32", verify_lock.check_policies, "policies.short.scoring.window: '32', it has to be '8'"),
-        (WINDOW, "8 or quit()", verify_lock.check_policies, "it has to be '8'"),
-        ((*SET, "scoring.window"), 16, verify_lock.check, "set.scoring.window: 16, it has to be 8"),
-        ((*SET, "scoring.window"), {"a": 1}, verify_lock.check, "a table of 1, it has to be 8"),
-        ((*SET, "scoring.windw"), 8, verify_lock.check, "set.scoring.windw: 8, where nothing belongs"),
-        (SET, 8, verify_lock.check, "arms.short.set: 8, it has to be a table of 2"),
+        (WINDOW, "32", verify_lock.check_policies, "policies.short.scoring.window: '32', but must be '8'"),
+        (WINDOW, "8 or quit()", verify_lock.check_policies, "but must be '8'"),
+        ((*SET, "scoring.window"), 16, verify_lock.check, "set.scoring.window: 16, but must be 8"),
+        ((*SET, "scoring.window"), {"a": 1}, verify_lock.check, "a table of 1, but must be 8"),
+        ((*SET, "scoring.windw"), 8, verify_lock.check, "set.scoring.windw: 8, but this entry must be absent"),
+        (SET, 8, verify_lock.check, "arms.short.set: 8, but must be a table of 2"),
     ],
 )
 def test_settings_that_the_lock_has_otherwise_are_named(locked, path, value, check, said):

@@ -93,7 +93,7 @@ def test_cited_arms_are_not_decoded_and_their_records_are_those_of_the_earlier_s
 
 def test_a_replay_decodes_cited_lanes_too_and_they_are_what_this_study_would_have_decoded(shelf):
     done = studies.here("audit", shelf / "first", "--replay", 18, "--nonce", "00" * 8, "--details")
-    assert "18 of 18 lanes drawn by the nonce" in done.stdout, done.stdout + done.stderr
+    assert "18 of 18 lanes drawn with the nonce" in done.stdout, done.stdout + done.stderr
 
 
 def test_the_verdict_says_which_arms_were_cited_and_from_where(shelf):
@@ -127,7 +127,7 @@ def test_both_audit(shelf):
     status, found = audit(shelf / "first")
     assert status == 0, found
     assert found["cited"][0] == "held"
-    assert found["cited"][1].startswith("12 records are those of earlier, sealed as ")
+    assert found["cited"][1].startswith("12 records equal those of earlier, sealed as ")
 
 
 def test_a_sweep_probes_its_cited_baseline_and_does_not_confirm_it(shelf, swept):
@@ -144,7 +144,7 @@ def test_a_folder_that_is_not_here_leaves_it_untold(copied):
     status, found = audit(copied / "first")
     assert status == 7
     assert found["cited"][0] == "cannot tell"
-    assert "earlier, of which records are cited, is not beside first; bring it back" in found["cited"][1]
+    assert "earlier, whose records are cited, is not in a folder next to first; restore it" in found["cited"][1]
 
 
 def test_no_verdict_is_repeated_without_the_records_that_it_cites(copied):
@@ -170,7 +170,7 @@ def test_another_study_under_the_name_fails(copied, shelf):
     shutil.copytree(copied / "second", copied / "earlier")
     assert audit(copied / "first")[1]["cited"] == (
         "failed",
-        f"earlier: has another lock than the one that is cited, {Registration(shelf / 'earlier').lock.digest[:12]}",
+        f"earlier: has a different lock from the one that is cited, {Registration(shelf / 'earlier').lock.digest[:12]}",
     )
 
 
@@ -214,7 +214,7 @@ def protocol_of(content):
 def test_every_fact_on_which_a_lane_depends_has_to_be_equal_and_is_named(cited, change, said):
     studies_by_arm, content = cited
     change(content)
-    with pytest.raises(BadInput, match=rf"cite\.(full|random): earlier decoded otherwise: .*{re.escape(said)}"):
+    with pytest.raises(BadInput, match=rf"cite\.(full|random): earlier decoded it differently: .*{re.escape(said)}"):
         citations.cite(studies_by_arm, content)
 
 
@@ -275,8 +275,8 @@ def test_code_of_others_is_decoded_anew(cited):
         (lambda shelf: None, "second", "cites records itself; cite the study that decoded them"),
         (lambda shelf: (shelf / "mine").mkdir(), "mine", "is this study"),
         (lambda shelf: (shelf / "bare").mkdir(), "bare", "is not locked"),
-        (lambda shelf: look(shelf / "earlier"), "earlier", "may stop at one of its looks"),
-        (lambda shelf: withdraw(shelf / "earlier"), "earlier", "was withdrawn; cite a study that stands"),
+        (lambda shelf: look(shelf / "earlier"), "earlier", "may stop at an interim look"),
+        (lambda shelf: withdraw(shelf / "earlier"), "earlier", "was withdrawn; cite a study that is still valid"),
     ],
     ids=["absent", "a link", "one that cites", "itself", "not locked", "with looks", "withdrawn"],
 )
@@ -333,12 +333,12 @@ def test_a_study_with_the_late_value_of_another_audits_and_replays(late_shelf):
     assert status == 0, found
     assert "which came after this lock" in found["randomness"][1]
     done = studies.here("audit", late_shelf / "first", "--replay", 18, "--nonce", "00" * 8, "--details")
-    assert "18 of 18 lanes drawn by the nonce" in done.stdout, done.stdout + done.stderr
+    assert "18 of 18 lanes drawn with the nonce" in done.stdout, done.stdout + done.stderr
 
 
 @pytest.mark.parametrize(
     ("protocol", "said"),
-    [(CITING_LATE, "drew its problems already"), (CITING, "draws its problems and seeds late")],
+    [(CITING_LATE, "has drawn its problems already"), (CITING, "draws its problems and seeds after the lock")],
 )
 def test_drawn_problems_are_cited_before_they_are_drawn_or_not_at_all(late_shelf, tmp_path, tiny_model, protocol, said):
     shelf = shutil.copytree(late_shelf, tmp_path / "shelf")
@@ -369,7 +369,7 @@ def test_another_late_value_than_that_of_the_cited_claim_fails(late_shelf):
     other["key"] = late_randomness.derive_key(Registration(late_shelf / "late").lock.digest, value)
     assert late_randomness.claim_key(study.lock, documents.Document({"randomness": other}, "")) == other["key"]
     study.claim.content["randomness"] = other
-    with pytest.raises(Tampered, match="is not the value that late drew"):
+    with pytest.raises(Tampered, match="differs from the value that late drew"):
         citations.check(study)
 
 
@@ -398,7 +398,7 @@ def flip(record):
 
 def test_a_copy_that_was_edited_fails_even_with_a_new_seal(copied):
     forge(copied / "first", "shard-cited.jsonl", "random", flip)
-    with pytest.raises(Tampered, match="is not the record of earlier, which is cited for it"):
+    with pytest.raises(Tampered, match="differs from the record of earlier, which is cited for it"):
         citations.check(Registration(copied / "first"))
 
 
@@ -406,13 +406,15 @@ def test_seconds_of_a_copy_are_those_of_the_cited_record(copied):
     forge(
         copied / "first", "shard-cited.jsonl", "random", lambda record: record["costs"].update(decode_seconds="9.000")
     )
-    with pytest.raises(Tampered, match="is not the record of earlier"):
+    with pytest.raises(Tampered, match="differs from the record of earlier"):
         citations.check(Registration(copied / "first"))
 
 
 def test_a_cited_study_that_was_edited_and_sealed_anew_fails(copied):
     forge(copied / "earlier", "shard-0.jsonl", "random", flip)
-    with pytest.raises(Tampered, match=r"earlier: has another seal than claim\.json and lock\.json cite"):
+    with pytest.raises(
+        Tampered, match=r"earlier: has a different seal from the one that claim\.json and lock\.json cite"
+    ):
         citations.check(Registration(copied / "first"))
 
 

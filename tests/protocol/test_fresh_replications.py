@@ -128,7 +128,7 @@ def test_published_problems_and_those_of_a_file_have_no_fresh_ones(monkeypatch, 
     monkeypatch.setattr(study_files.drift, "refuse_edited", lambda _: None)
     monkeypatch.setattr(study_files, "refuse_other_lock", lambda _: None)
     study.lock.content["protocol"]["content"]["tasks"][0]["name"] = "math500"
-    with pytest.raises(BadInput, match="math500 is not generated, and so has no fresh problems"):
+    with pytest.raises(BadInput, match="math500 is not generated, so it has no fresh problems"):
         study_files.check_replicate(study, is_fresh=True)
 
 
@@ -139,7 +139,7 @@ def test_a_local_value_is_passed_by_nobody_and_drawn_anew_each_time():
     assert first["value"] != second["value"]
     claimed = SimpleNamespace(content={"randomness": first})
     assert late_randomness.claim_key(locked, claimed) == first["key"]
-    assert "no outside record shows that it was drawn once" in late_randomness.verify(locked, claimed)
+    assert "no outside record shows that they were drawn only once" in late_randomness.verify(locked, claimed)
     with pytest.raises(BadInput, match='source = "local"'):
         late_randomness.draw_value(locked, studies.ROOT / "README.md")
 

@@ -95,7 +95,7 @@ def test_every_lane_has_these_slots_and_the_texts_say_so(finished):
 
 
 def test_it_audits_and_replicates_with_its_parents_slots(finished, tmp_path, monkeypatch):
-    assert "confirm alone measures again" in " ".join(studies.ran(0, "audit", finished, "--details").stdout.split())
+    assert "only confirm measures again" in " ".join(studies.ran(0, "audit", finished, "--details").stdout.split())
     copied = shutil.copytree(finished, tmp_path / "registrations" / "study")
     monkeypatch.setattr(full_cache_use, "measure_full_cache", lambda *given: pytest.fail("was measured again"))
     assert "agrees with study" in studies.ran(11, "replicate", copied).stdout
@@ -169,7 +169,7 @@ def test_edited_use_with_all_that_follows_is_measured_again_before_a_claim(finis
     relock(folder, a_problem_held_more)
     done = studies.ran(3, "confirm", folder)
     assert "lock.json: full_use." in done.stderr
-    assert "it has to be" in done.stderr
+    assert "but must be" in done.stderr
     assert not (folder / "claim.json").exists()
 
 

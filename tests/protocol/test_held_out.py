@@ -65,7 +65,7 @@ LATE = {"randomness": {"source": "anchor"}}
 @pytest.mark.parametrize("name", tasks.names())
 def test_without_a_claim_no_held_out_problem_of_any_task_is_built(name):
     for problem in splits.load(name).confirm[:20]:
-        with pytest.raises(BadInput, match=r"is held out; confirm alone reads it"):
+        with pytest.raises(BadInput, match=r"is held out; only confirm may read it"):
             tasks.build(name, problem, words)
 
 
@@ -79,12 +79,12 @@ def test_development_and_calibration_problems_are_built_as_ever():
 
 def test_the_door_builds_what_was_opened_with_a_purpose_and_only_that(tmp_path):
     held_out = door(locked(tmp_path / "study"))
-    with pytest.raises(BadInput, match="were not opened; ask for them with a purpose first"):
+    with pytest.raises(BadInput, match="have not been opened; open them with a purpose first"):
         tasks.build(TASK, CONFIRM[0], words, held_out)
     held_out.ids(TASK, "a test")
     assert tasks.build(TASK, CONFIRM[0], words, held_out) == tasks.get(TASK).build(CONFIRM[0], words)
     other = splits.load("association-256").confirm[0]
-    with pytest.raises(BadInput, match="held out, and not by the lock of"):
+    with pytest.raises(BadInput, match="held out, but not by the lock of"):
         tasks.build("association-256", other, words, held_out)
 
 
@@ -95,7 +95,7 @@ def test_the_door_is_shut_before_the_claim_under_another_lock_and_after_the_seal
         tasks.build(TASK, CONFIRM[0], words, HeldOutGuard(held, folder))
     held_out = door(folder)
     held_out.ids(TASK, "a test")
-    with pytest.raises(Tampered, match="another lock"):
+    with pytest.raises(Tampered, match="a lock other than"):
         tasks.build(TASK, CONFIRM[0], words, HeldOutGuard(held._replace(digest="f" * 64), folder))
     (folder / seal.NAME).write_text("{}\n")
     with pytest.raises(AlreadyClaimed, match="sealed"):
@@ -118,14 +118,14 @@ def test_an_auditor_builds_what_was_held_out_once_the_verdict_is_there_and_enter
     with studies.unchanged(held_out.folder):
         assert tasks.build(TASK, CONFIRM[0], words, auditor) == late
         other = splits.load("association-256").confirm[0]
-        with pytest.raises(BadInput, match="held out, and not by the lock of"):
+        with pytest.raises(BadInput, match="held out, but not by the lock of"):
             tasks.build("association-256", other, words, auditor)
 
 
 def test_the_auditors_door_is_shut_until_then(tmp_path):
     folder = door(locked(tmp_path / "study")).folder
     auditor = JudgedHeldOut(lock.read(folder), folder)
-    shut = pytest.raises(BadInput, match="has no verdict yet; its held-out problems are read by confirm alone")
+    shut = pytest.raises(BadInput, match="has no verdict yet; until then only confirm may read its held-out problems")
     with shut:
         tasks.build(TASK, CONFIRM[0], words, auditor)
     (folder / seal.NAME).write_text("{}\n")
@@ -136,7 +136,7 @@ def test_the_auditors_door_is_shut_until_then(tmp_path):
         tasks.build(TASK, CONFIRM[0], words, auditor)
     auditor = judged(folder)
     (folder / verdict.NAME).write_text('{"a":1}\n')
-    with pytest.raises(Tampered, match="its verdict line cites another"):
+    with pytest.raises(Tampered, match="its verdict line cites a different"):
         tasks.build(TASK, CONFIRM[0], words, auditor)
 
 
@@ -179,7 +179,7 @@ def test_golds_of_published_problems_come_without_their_text(tmp_path, monkeypat
     (tmp_path / "data" / "aime24.jsonl").write_bytes(data)
     assert published.gold("aime24/60") == "005"
     assert published.redrawn(5) is published
-    with pytest.raises(BadInput, match="not of this task"):
+    with pytest.raises(BadInput, match="is not in this task"):
         published.gold("aime24/6")
 
 
@@ -199,7 +199,7 @@ def opened(model, held_out, home):
 
 def test_a_batch_with_a_held_out_problem_is_refused_without_the_door(written, tmp_path):
     job = Job(written.models[0], TASK, CONFIRM[:1], cells(written)[:1])
-    with pytest.raises(BadInput, match="is held out; confirm alone reads it"):
+    with pytest.raises(BadInput, match="is held out; only confirm may read it"):
         local.make_executor(PlannedStudy(written, tmp_path), {})(job)
 
 

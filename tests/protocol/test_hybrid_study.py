@@ -39,7 +39,7 @@ def test_windows_are_locked_recorded_and_audited(hybrid, tmp_path):
     text = {**studies.ONE_TASK, "max_new_tokens = 24": "max_new_tokens = 2"}
     folder = studies.write(tmp_path / "registrations" / "study", hybrid, text)
     done = studies.ran(0, "register", folder)
-    assert "2 layers of full attention; no budget covers its 1 sliding-window layers" in done.stdout
+    assert "2 layers of full attention. No budget covers its 1 sliding-window layers" in done.stdout
     lock = studies.content(folder / "lock.json")
     (one,) = lock["layers"].values()
     assert one == {"evictable": 2, "sliding": 1, "window": 20}

@@ -100,7 +100,7 @@ def test_held_out_problems_are_drawn_after_the_lock_wherever_a_task_can_generate
     for task in protocol["tasks"]:
         assert "draw" in task or task.get("confirm", ENOUGH) <= len(splits.load(task["name"]).confirm)
     assert protocol.get("randomness", {}) == ({"source": "local"} if generated else {})
-    said = "held-out problems: drawn by confirm, after the lock, so that nobody has seen one"
+    said = "held-out problems: drawn by confirm after the lock, so nobody has seen them"
     assert (said in run("--like", like, tmp_path / "new")[1]) == bool(generated)
 
 
@@ -144,7 +144,7 @@ def test_nothing_that_is_there_is_touched(tmp_path, there):
     with studies.unchanged(tmp_path):
         status, out, err = run(tmp_path)
         assert (status, out) == (2, "")
-        assert err == f"BadInput: {tmp_path / there} is there already and stays; name another folder\n"
+        assert err == f"BadInput: {tmp_path / there} exists already and is never overwritten; name another folder\n"
 
 
 @pytest.mark.parametrize("name", ["file", "protocol.toml"])
@@ -152,8 +152,8 @@ def test_a_file_in_the_place_of_the_folder_is_refused(tmp_path, name):
     (tmp_path / "file").write_text("text")
     status, _, err = run(tmp_path / name)
     assert status == 2
-    fix = "name the folder that protocol.toml is to lie in"
-    assert err == f"BadInput: {tmp_path / name} is no folder; {fix}\n"
+    fix = "name the folder for protocol.toml"
+    assert err == f"BadInput: {tmp_path / name} is not a folder; {fix}\n"
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
 
 
@@ -161,7 +161,7 @@ def test_the_folder_of_all_studies_does_not_become_one(tmp_path):
     assert run(tmp_path / "001-mine")[0] == 0
     status, _, err = run(tmp_path)
     assert status == 2
-    assert err == f"BadInput: {tmp_path} holds studies; name a folder in it, such as {tmp_path / '002-mine'}\n"
+    assert err == f"BadInput: {tmp_path} contains studies; name a new folder in it, such as {tmp_path / '002-mine'}\n"
 
 
 def test_a_path_with_a_space_can_be_typed_as_it_is_told(tmp_path):

@@ -75,9 +75,9 @@ def test_no_value_and_a_value_for_another_lock_confirm_nothing(registered, audit
     """A value cannot be had before the lock: what is signed names it."""
     folder = shutil.copytree(registered, tmp_path / "registrations" / "study")
     with studies.unchanged(folder):
-        studies.refused(2, f"let the auditor write '{digest(folder)} HEX' to FILE", "confirm", folder)
+        studies.refused(2, f"ask the auditor to write '{digest(folder)} HEX' to FILE", "confirm", folder)
         early, due = signed(auditor, tmp_path / "early", "0" * 64), f"'{digest(folder)} HEX'"
-        studies.refused(2, f"is for {'0' * 64}; this study needs {due}", "confirm", folder, "--value", early)
+        studies.refused(2, f"was made for {'0' * 64}; this study needs {due}", "confirm", folder, "--value", early)
 
 
 def test_held_out_prompts_did_not_exist_before_the_nonce_and_follow_from_it(registered, auditor, tiny_model, tmp_path):
@@ -88,7 +88,7 @@ def test_held_out_prompts_did_not_exist_before_the_nonce_and_follow_from_it(regi
         claim.take(Registration.with_lock(folder, held), file)  # a run that was killed after its claim
     with studies.unchanged(folder):
         other = signed(auditor, tmp_path / "other", digest(folder), OTHER)
-        studies.refused(2, "claim.json has another value already", "confirm", folder, "--value", other)
+        studies.refused(2, "claim.json already has a different value", "confirm", folder, "--value", other)
 
     studies.ran((10, 11), "confirm", folder)
     bodies = [record["body"] for record in records.read_records(folder / "records")]

@@ -125,17 +125,17 @@ def test_problems_of_a_later_look_are_not_opened(registered, tmp_path):
     first = guard.ids("needle-256", "confirm")
     assert sorted(first) == sorted(problem for problem, number in numbers.items() if number == 1)
     later = next(problem for problem, number in numbers.items() if number == 2)
-    with pytest.raises(BadInput, match="belongs to a look that is not reached"):
+    with pytest.raises(BadInput, match="belongs to a look that has not been reached"):
         guard.admit("needle-256", later)
 
 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"number": 1, "problems": 6}, "look 1 at 6 problems is not the registered one"),
-        ({"number": 2, "problems": 8}, "look 2 at 8 problems is not the registered one"),
-        ({"outcome": "0" * 64}, "look 1 saw other records"),
-        ({"word": "stop"}, "look 2 follows one that said stop"),
+        ({"number": 1, "problems": 6}, "look 1 at 6 problems is not the look that is registered"),
+        ({"number": 2, "problems": 8}, "look 2 at 8 problems is not the look that is registered"),
+        ({"outcome": "0" * 64}, "look 1 saw records other than"),
+        ({"word": "stop"}, "look 2 was made after a look that said stop"),
     ],
 )
 def test_a_look_that_was_not_registered_is_told(finished, change, message):
@@ -151,12 +151,15 @@ def test_a_look_that_was_not_registered_is_told(finished, change, message):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"looks = [4, 8, 12]": "looks = [8, 4, 12]"}, "decision.looks: [8, 4, 12]: write them in order"),
-        ({"looks = [4, 8, 12]": "looks = [4, 8, 11]"}, "decision.looks: ends with 11 problems, and needle-256 has 12"),
-        ({"seeds = [0]": "seeds = [0, 1]", "temperature = 0": "temperature = 0.5"}, "needle-256 has several seeds, on"),
+        ({"looks = [4, 8, 12]": "looks = [8, 4, 12]"}, "decision.looks: [8, 4, 12]: write them in increasing order"),
+        ({"looks = [4, 8, 12]": "looks = [4, 8, 11]"}, "decision.looks: ends with 11 problems, but needle-256 has 12"),
+        (
+            {"seeds = [0]": "seeds = [0, 1]", "temperature = 0": "temperature = 0.5"},
+            "needle-256 has several seeds, for",
+        ),
         ({'\nspending = "pocock"': ""}, "decision.spending: missing"),
-        ({"looks = [4, 8, 12]\n": ""}, "decision.spending: says how looks spend alpha; add looks, or leave it out"),
-        ({'method = "sign-flip"': 'method = "max-t"'}, "decision.looks: max-t is not tried with looks"),
+        ({"looks = [4, 8, 12]\n": ""}, "decision.spending: has a meaning only with looks; add looks, or leave it out"),
+        ({'method = "sign-flip"': 'method = "max-t"'}, "decision.looks: max-t has not been tested with looks"),
         (
             {'method = "sign-flip"\ndraws = 10000\nseed = 7': 'method = "betting"'},
             "decision.spending: the p of betting",
@@ -168,7 +171,7 @@ def test_a_look_that_was_not_registered_is_told(finished, change, message):
                 "at_least = 1\n": "",
                 'method = "sign-flip"': 'method = "t"',
             },
-            "decision.looks: equivalent is not tried with looks; write superior or non_inferior",
+            "decision.looks: equivalent has not been tested with looks; write superior or non_inferior",
         ),
     ],
 )

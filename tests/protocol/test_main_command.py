@@ -85,7 +85,7 @@ def test_what_is_near_to_nothing_gets_the_list(capsys, other):
 def test_an_option_before_the_command_is_refused(capsys):
     status, _, err = typed(capsys, "--json", "status")
     assert (status, err.count("\n")) == (2, 1)
-    assert "unknown option --json: write it after a command" in err
+    assert "unknown option --json: write options after a command" in err
 
 
 def test_the_version_is_that_of_package_sources_and_python(capsys):
@@ -143,7 +143,7 @@ def test_a_command_is_the_main_module_and_sees_its_own_words_alone(capsys, comma
         ),
         ("pyrage", "pip install '.[seal]'"),
         ("pandas", "pip install ."),
-        ("someone", "nothing of kv-prereg brings it: pip install someone"),
+        ("someone", "no extra of kv-prereg installs it; run: pip install someone"),
         ("analysis.nowhere", "analysis.nowhere: is missing from this installation; install kv-prereg again"),
     ],
 )
@@ -219,7 +219,7 @@ def test_a_package_that_another_distribution_wrote_over_is_named(tmp_path):
     (own / "figures" / "__init__.py").write_text("theirs = True\n")
     line = package_shadowing.find_shadowing(own, [str(own)])
     assert line.startswith(f"figures: {own / 'figures' / '__init__.py'} is not the file")
-    assert "an environment of its own" in line
+    assert "in a separate environment" in line
 
 
 def test_as_a_module_it_refuses_a_script_of_one_of_its_names_where_it_is_typed(tmp_path):
@@ -257,7 +257,7 @@ def test_a_full_output_is_one_line_and_a_closed_one_changes_no_status(typed):
     run = f"{program} > /dev/full; echo $? >&2; {program} >&-; echo $? >&2"
     done = subprocess.run(["bash", "-c", run], cwd=studies.ROOT, env=studies.plain(), capture_output=True, text=True)
     lines = [line for line in done.stderr.splitlines() if not line.startswith("[")]  # without progress
-    full = "OSError: standard output: No space left on device; not all was printed"
+    full = "OSError: standard output: No space left on device; the output is incomplete"
     assert lines == [full, "2", "standard output is closed: the result is not printed", "0"]
 
 

@@ -142,7 +142,7 @@ def test_a_run_that_was_killed_goes_on_after_its_last_row(killed, tmp_path, monk
     monkeypatch.setattr(openvino_arm, "note", notes.append)
     assert run(killed) == 0
     assert [name for name, *_ in played.requests] == ["lost"]
-    assert notes == [f"{killed / 'out/u8.csv'}: goes on after 1 of 2 problems"]
+    assert notes == [f"{killed / 'out/u8.csv'}: continues after 1 of 2 problems"]
     assert [path.name for path in (killed / "out").iterdir()] == ["u8.csv"]
     continued = (killed / "out/u8.csv").read_bytes()
     (killed / "out/u8.csv").unlink()
@@ -159,15 +159,18 @@ def test_rows_of_another_run_are_left_as_they_are(killed, monkeypatch, capsys):
     begun = unfinished.read_bytes()
     assert run(killed, "--threads", "2") == run(killed, "--max-new-tokens", "9") == 2
     refused = capsys.readouterr().err
-    assert "u8.csv.unfinished: was begun with another --threads; go on as it was begun, or delete it" in refused
-    assert "was begun with another --max-new-tokens;" in refused
+    assert (
+        "u8.csv.unfinished: was started with a different --threads; continue with the same settings, or delete it"
+        in refused
+    )
+    assert "was started with a different --max-new-tokens;" in refused
     (killed / "released.json").write_text('{"sums": ["lost", "kept"]}')
     assert run(killed) == 2
-    assert "was begun with another --released;" in capsys.readouterr().err
+    assert "was started with a different --released;" in capsys.readouterr().err
     assert unfinished.read_bytes() == begun
     unfinished.write_bytes(b"mine\n")
     assert run(killed) == 2
-    assert "is no file of an unfinished run" in capsys.readouterr().err
+    assert "is not a file of an unfinished run" in capsys.readouterr().err
     assert unfinished.read_bytes() == b"mine\n"
     settings, row = begun.splitlines()
     (killed / "released.json").write_text('{"sums": ["kept", "lost"]}')
@@ -193,11 +196,11 @@ def test_settings_that_openvino_cannot_have_are_refused_before_it_is_loaded(fold
 @pytest.mark.parametrize(
     ("released", "said"),
     [
-        ({"sums": ["kept", "another"]}, "1 of its ids are not in the problem file, such as 'another'"),
-        ({"sums": []}, "is no released.json with one task"),
-        ({"sums": 5}, "is no released.json with one task"),
-        ({"a": ["kept"], "b": ["lost"]}, "is no released.json with one task"),
-        (["kept"], "is no released.json with one task"),
+        ({"sums": ["kept", "another"]}, "1 of its ids are not in the problem file, for example 'another'"),
+        ({"sums": []}, "is not a released.json with one task"),
+        ({"sums": 5}, "is not a released.json with one task"),
+        ({"a": ["kept"], "b": ["lost"]}, "is not a released.json with one task"),
+        (["kept"], "is not a released.json with one task"),
     ],
 )
 def test_released_problems_that_the_file_does_not_have_are_refused(folder, monkeypatch, capsys, released, said):
@@ -211,7 +214,7 @@ def test_a_file_that_exists_is_left_and_a_missing_engine_is_named(folder, capsys
     (folder / "out").mkdir()
     (folder / "out/u8.csv").write_text("mine")
     assert run(folder) == 2
-    assert "exists and is written once" in capsys.readouterr().err
+    assert "exists already and is never overwritten" in capsys.readouterr().err
     assert (folder / "out/u8.csv").read_text() == "mine"
     (folder / "out/u8.csv").unlink()
     sys.modules["openvino_genai"] = None  # the fixture puts back what stood there
@@ -221,7 +224,7 @@ def test_a_file_that_exists_is_left_and_a_missing_engine_is_named(folder, capsys
 
 
 def test_only_a_packaged_model_is_a_gguf_file(tmp_path):
-    with pytest.raises(fetch.BadInput, match="is no GGUF file; of the models here smollm2-135m is one"):
+    with pytest.raises(fetch.BadInput, match="is not a GGUF file; use smollm2-135m, which is one"):
         fetch.fetch_gguf("chain-llama", tmp_path)
 
 

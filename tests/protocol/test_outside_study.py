@@ -180,7 +180,7 @@ def test_two_logs_of_one_second_with_equal_scores_are_two_runs_if_they_have_two_
         said["eval"] |= {"created": created.isoformat(), "eval_id": name, "task_args": {"press": arm}}
         log.write_text(json.dumps(said))
     files = output_files.find_files(tmp_path / "out", ["none", "h2o"])
-    with pytest.raises(ResultError, match="one run is one arm") if is_one else nullcontext():
+    with pytest.raises(ResultError, match="each arm needs its own run") if is_one else nullcontext():
         lanes.make_bodies(Registration(claimed.folder), files)
 
 
@@ -293,15 +293,18 @@ CHEATS = {
     ),
     "another model": (beside(lambda ids: samples(right(ids, 1)), model="Qwen/Qwen3-8B"), "'Qwen/Qwen3-8B' ran"),
     "an older run": (of_an_older_run, "before the claim"),
-    "one run for two arms": (beside(lambda ids: samples(right(ids))), "byte for byte a file of h2o"),
-    "a problem twice": (beside(lambda ids: samples(right(ids)) + samples({ids[0]: 1.0})), "stands twice"),
+    "one run for two arms": (beside(lambda ids: samples(right(ids))), "equals a file of h2o byte for byte"),
+    "a problem twice": (beside(lambda ids: samples(right(ids)) + samples({ids[0]: 1.0})), "occurs twice"),
     "other questions": (beside(lambda ids: samples(right(ids, 1), doc_hash="another one")), "another question"),
-    "other prompts": (beside(lambda ids: samples(right(ids, 1), prompt_hash="with a hint")), "not asked the same"),
+    "other prompts": (
+        beside(lambda ids: samples(right(ids, 1), prompt_hash="with a hint")),
+        "did not answer the same question",
+    ),
     "an arm that is missing": (
         lambda outputs, released: outside_studies.write_lm_eval(outputs, "none", samples(right(released))),
         "h2o: has no file of answers",
     ),
-    "half a point": (beside(lambda ids: samples(right(ids) | {ids[0]: 0.5})), "neither right nor wrong"),
+    "half a point": (beside(lambda ids: samples(right(ids) | {ids[0]: 0.5})), "neither 0 nor 1"),
     "a time to come": (
         beside(lambda ids: samples(right(ids, 1)), made=datetime(2099, 1, 1, tzinfo=UTC)),
         "after it was read",
@@ -313,14 +316,14 @@ CHEATS = {
     ("cheat", "said"),
     [
         *(pytest.param(*case, id=name) for name, case in CHEATS.items()),
-        (one_run_for_two_arms_in_another_order, "one run is one arm"),
-        (one_log_for_two_arms_that_was_indented, "one run is one arm"),
+        (one_run_for_two_arms_in_another_order, "each arm needs its own run"),
+        (one_log_for_two_arms_that_was_indented, "each arm needs its own run"),
         (an_older_run_under_another_date, "results of other runs"),
         (an_older_run_without_its_results, "before the claim"),
         (the_rest_from_another_run, "results of other runs"),
-        (of_no_time, "is no time"),
+        (of_no_time, "is not a time"),
         (of_a_day_without_a_zone, "before the claim"),
-        (a_score_that_stands_twice, "exact_match: stands twice"),
+        (a_score_that_stands_twice, "exact_match: occurs twice"),
         (an_unfinished_log, "the log did not finish"),
     ],
 )
@@ -410,7 +413,7 @@ def test_a_problem_that_stands_in_the_pool_under_two_ids_is_refused(tmp_path):
     rows[41]["doc_hash"] = rows[3]["doc_hash"]
     (folder / "pool.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     done = studies.ran(2, "register", folder)
-    assert "pool.jsonl: line 42: '41' asks what '3' asks; leave one of them out" in done.stderr
+    assert "pool.jsonl: line 42: '41' asks the same as '3'; leave one of them out" in done.stderr
     assert not (folder / "lock.json").exists()
 
 

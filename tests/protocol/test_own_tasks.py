@@ -216,10 +216,10 @@ def test_a_file_that_cannot_be_read_asked_or_graded_is_refused_and_nothing_is_wr
     asked = rows[dev]["question"]
     for number, (broken, says) in enumerate(
         (
-            ([*rows, {**rows[0], "id": "again"}], f"line {len(rows) + 1}: context: asks what line 1 asks"),
+            ([*rows, {**rows[0], "id": "again"}], f"line {len(rows) + 1}: context: asks the same as line 1"),
             (
                 changed(rows, held, context=f"{rows[dev]['context']} \n\u200d{asked}", question=None),
-                f"line {max(held, dev) + 1}: context: asks what line {min(held, dev) + 1} asks",
+                f"line {max(held, dev) + 1}: context: asks the same as line {min(held, dev) + 1}",
             ),
             ([{**rows[0], "answer": ""}, *rows[1:]], "line 1: answer: is empty"),
             (rows[:1], "questions: its "),
@@ -227,10 +227,10 @@ def test_a_file_that_cannot_be_read_asked_or_graded_is_refused_and_nothing_is_wr
             (changed(rows, held, question=None), f"{ids[held]!r}: has no separate question"),
             (
                 changed(rows, held, question=f"{asked} Is it {rows[held]['answer']}?"),
-                f"line {held + 1}: answer: stands in the question, and exact is right where",
+                f"line {held + 1}: answer: is in the question, and exact counts an answer as right",
             ),
-            (changed(rows, held, prefix=f"It is {rows[held]['answer']}"), "answer: stands in the prefix"),
-            (changed(rows, held, answer="e"), "answer: is one letter, which almost any text has"),
+            (changed(rows, held, prefix=f"It is {rows[held]['answer']}"), "answer: is in the prefix"),
+            (changed(rows, held, answer="e"), "answer: is a single letter, which almost any text contains"),
         )
     ):
         folder = written(tmp_path / f"study-{number}", tiny_model, broken)
@@ -245,8 +245,8 @@ TWO = {**CHANGES, 'name = "needle-256"\n': 'file = "other.jsonl"\ngrader = "exac
 @pytest.mark.parametrize(
     ("renamed", "query", "says"),
     [
-        (lambda item: f"other-{item}", "inside", "for development; leave one of the two out"),
-        (lambda item: item, "outside", "is asked by other in the same way; a problem counts once"),
+        (lambda item: f"other-{item}", "inside", "is the same as the development problem"),
+        (lambda item: item, "outside", "is also a problem of other; a problem counts only once"),
         (lambda item: item, "inside", None),
     ],
 )
@@ -332,7 +332,7 @@ def test_a_file_of_ones_own_is_not_called_published(done):
     lock = studies.content(done / "lock.json")
     said = lock_sentences.describe_prior_knowledge(lock)
     assert not any("published" in one for one in said)
-    assert any(one.startswith("The problems of questions stand in a file of the author's") for one in said)
+    assert any(one.startswith("The problems of questions are in a file of the author's") for one in said)
     lock["data"]["math500"] = "0" * 64
     assert any("problems of math500 are published" in one for one in lock_sentences.describe_prior_knowledge(lock))
 

@@ -25,9 +25,9 @@ def without_kvpress(monkeypatch):
 
 THREADS = "threads = 1"
 REFUSED = {
-    'random = { press = "SnapKVPress" }': "arms.random.press: write kvpress: and the name of a press",
+    'random = { press = "SnapKVPress" }': 'arms.random.press: write "kvpress:" followed by the name of a press',
     "random = { }": 'arms.random.policy: missing; name one of policy = "..." and press = "kvpress:..."',
-    'random = { policy = "random", press = "kvpress:KnormPress" }': "arms.random.policy: stands beside press",
+    'random = { policy = "random", press = "kvpress:KnormPress" }': "arms.random.policy: cannot be combined with press",
     'random = { press = "kvpress:FinchPress" }': "arms.random.press: FinchPress needs a delimiter token",
     'random = { press = "kvpress:KVzipPress" }': "arms.random.press: KVzipPress feeds the context again",
     'random = { press = "kvpress:SnapPress" }': "unknown press 'SnapPress'; did you mean 'SnapKVPress'?",
@@ -61,7 +61,7 @@ def test_a_press_is_no_candidate_of_a_sweep(without_kvpress):
     text = PLAIN
     for old, new in studies.SWEEP.items():
         text = text.replace(old, new)
-    with pytest.raises(BadInput, match=r"sweep.candidates: random is a press; a sweep"):
+    with pytest.raises(BadInput, match=r"sweep.candidates: random is a press, but a sweep"):
         toml_reader.parse(text.replace(RANDOM, PRESS).encode(), "protocol.toml")
 
 

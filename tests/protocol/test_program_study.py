@@ -75,5 +75,5 @@ def test_where_no_sandbox_works_it_is_refused_before_the_lock_and_before_the_cla
     fresh.mkdir(parents=True)
     for name in ("protocol.toml", FILE):
         shutil.copy(locked / name, fresh)
-    assert "grader program: runs programs in a sandbox" in studies.ran(2, "register", fresh).stderr
+    assert "grader program: needs a sandbox for programs" in studies.ran(2, "register", fresh).stderr
     assert {path.name for path in fresh.iterdir()} == {"protocol.toml", FILE}

@@ -40,7 +40,9 @@ def fed_tokens(body):
 def test_a_study_at_equal_bytes_is_registered_confirmed_and_audited(tmp_path, wide_model):
     folder = studies.write(tmp_path / "registrations" / "packed", wide_model, PACKED)
     done = studies.ran(0, "register", folder)
-    assert "a slot of kivi takes 24 bytes in each head of a layer; its latest slots take 4096 bytes more" in done.stdout
+    assert (
+        "a slot of kivi takes 24 bytes in each head of a layer; its latest slots take another 4096 bytes" in done.stdout
+    )
     assert "both, eighths, fourths, kivi unpack the slots of one layer at a time" in " ".join(done.stdout.split())
     locked = studies.content(folder / "lock.json")
     (sizes,) = (entry["arms"] for entry in locked["slot_bytes"].values())
@@ -122,9 +124,9 @@ def test_a_study_at_equal_reads_is_registered_confirmed_and_audited(tmp_path, wi
 @pytest.mark.parametrize(
     ("old", "new", "says"),
     [
-        ('"bytes of 48"', '"bytes of 16"', '16384 of them for its latest slots; write "bytes of 17" or more'),
-        ('memory = "bytes"', 'memory = "slots"', "equal slots are no equal memory"),
-        ('memory = "bytes"', 'memory = "reads"', "equal slots are no equal memory"),
+        ('"bytes of 48"', '"bytes of 16"', 'including 16384 for its latest slots; write "bytes of 17" or more'),
+        ('memory = "bytes"', 'memory = "slots"', "equal slots are not equal memory"),
+        ('memory = "bytes"', 'memory = "reads"', "equal slots are not equal memory"),
     ],
 )
 def test_what_no_study_of_them_can_be_is_refused_in_one_line(tmp_path, wide_model, old, new, says):

@@ -50,7 +50,7 @@ def refused(status, said, *arguments, tree=None, folder):
         ),
         (
             {"threads = 1": "threads = 1\ninterval = 4\nthink_only = true"},
-            "has no token </think> and none that begins with \\boxed, so that nothing ends its thinking;",
+            "has no token </think> and none that begins with \\boxed, so the end of its thinking cannot be recognised;",
         ),
         ({"draws = 10000": "draws = 1000", '"sign-flip"': '"bootstrap"'}, "decision.draws: 1000 draws"),
         ({'"sign-flip"': '"bootstrap"', '["random", "streaming"]': '["random"]'}, "decision.method: bootstrap at"),
@@ -101,7 +101,7 @@ def calibrated(tmp_path, tiny_model, monkeypatch):
     ("about", "said"),
     [
         ({"there": False}, "which an arm needs; run: kv-prereg calibrate path:"),
-        ({"weights": "0" * 64}, ".safetensors: was measured on other weights than those of path:"),
+        ({"weights": "0" * 64}, ".safetensors: was measured on weights other than those of path:"),
         (
             {"problems": json.dumps({splits.load("needle-256").confirm[1]: "", "elsewhere/1": ""})},
             f"held-out problems of needle-256 (1, the first is {splits.load('needle-256').confirm[1]})",
@@ -154,7 +154,7 @@ def test_an_empty_split_is_refused(monkeypatch):
 def test_a_task_that_is_not_the_frozen_one_is_refused(monkeypatch):
     manifest = splits.load("needle-256")
     monkeypatch.setattr(registry.splits, "load", lambda name: manifest._replace(source="0" * 64))
-    with pytest.raises(Drifted, match="needle-256: is not the task that"):
+    with pytest.raises(Drifted, match="needle-256: is not the task from which"):
         task_splits.read_split("needle-256", tasks.get("needle-256"))
 
 
@@ -175,4 +175,4 @@ def test_a_folder_without_a_protocol_is_named(tmp_path):
 
 
 def test_replicate_refuses_a_study_without_a_verdict(locked):
-    refused(2, "has no verdict to agree with", "replicate", folder=locked)
+    refused(2, "has no verdict to compare with", "replicate", folder=locked)

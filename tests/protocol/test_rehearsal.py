@@ -121,10 +121,10 @@ OWN = {'name = "needle-256"\n': 'file = "mine.jsonl"\ngrader = "contains"\nchanc
         (
             [row | {"cluster": f"c{i // 3}"} for i, row in enumerate(QUESTIONS)],
             "restricted-likelihood",
-            "decision.method: restricted-likelihood holds for right and wrong answers alone",
+            "decision.method: restricted-likelihood is valid only for answers that are right or wrong",
         ),
         ([row | {"cluster": f"c{i // 20}"} for i, row in enumerate(QUESTIONS)], "sign-flip", "cluster"),
-        ([row | {"answer": "which"} for row in QUESTIONS], "sign-flip", "line 1: answer: stands in the question"),
+        ([row | {"answer": "which"} for row in QUESTIONS], "sign-flip", "line 1: answer: is in the question"),
     ],
     ids=["a method that is for right and wrong answers, and clusters", "few clusters", "a gold that the question has"],
 )

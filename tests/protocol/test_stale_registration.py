@@ -47,7 +47,7 @@ def test_a_selection_that_is_replaced_while_weights_are_hashed_is_not_confirmed(
         refuse_drift(study, **how)
 
     monkeypatch.setattr(confirm, "refuse_drift", hashing)
-    assert "selection.json: is not what the rule gives, h2o" in studies.ran(3, "confirm", folder).stderr
+    assert "selection.json: differs from what the rule selects, h2o" in studies.ran(3, "confirm", folder).stderr
     assert not (folder / "claim.json").exists()
 
 

@@ -207,10 +207,10 @@ def test_an_amended_study_leads_to_its_amendment(shelf):
     assert found["third"]["amends"] == {"name": "second", "lock": lock.read(second).digest, "after_claim": True}
     text = said(shelf)
     assert "amends first, before any claim" in text
-    assert "amends second, after a claim, so DEVIATED whatever the rule says" in text
+    assert "amends second, after a claim, so the verdict is DEVIATED whatever the rule says" in text
     assert "\n3 registered, 0 judged; 1 locked, not run; 2 amended\n" in text
     shutil.rmtree(third)
-    assert f"next: bring back the registration with the lock {found['second']['amended']}" in said(second)
+    assert f"next: restore the registration with the lock {found['second']['amended']}" in said(second)
 
 
 def test_a_study_that_drifted_says_so_before_it_is_run(shelf, monkeypatch):
@@ -218,11 +218,11 @@ def test_a_study_that_drifted_says_so_before_it_is_run(shelf, monkeypatch):
     lines = ["sources/analysis/judge.py: changed", "environment/python: changed"]
     monkeypatch.setattr(status.drift, "list_drift", lambda locked, home, environment: lines)
     assert "locked, drifted: sources/analysis/judge.py: changed (and 1 more); " in said(folder)
-    assert f"next: bring back what was locked; or: kv-prereg amend {folder} <new" in said(folder)
+    assert f"next: restore the locked files; or: kv-prereg amend {folder} <new" in said(folder)
     assert one(folder)["drifted"] == lines
     toy.confirm(folder, stop_after=1)
     assert "claimed, 1 of 6 records, drifted: sources/analysis/judge.py" in said(folder)
-    assert "next: bring back what was locked\n" in said(folder)
+    assert "next: restore the locked files\n" in said(folder)
 
 
 def test_a_protocol_that_is_not_the_locked_one_has_drifted(shelf):
@@ -285,7 +285,7 @@ def test_a_damaged_registration_is_invalid_and_stops_no_other(shelf, damage):
 def test_a_study_without_its_lock_was_not_just_written(shelf):
     folder = registered(shelf)
     (folder / lock.NAME).unlink()
-    assert one(folder, exits=3)["why"] == "lock.json: missing, and ledger.jsonl is there"
+    assert one(folder, exits=3)["why"] == "lock.json: missing, although ledger.jsonl exists"
 
 
 def test_a_verdict_of_another_vocabulary_is_invalid(shelf):
@@ -296,7 +296,7 @@ def test_a_verdict_of_another_vocabulary_is_invalid(shelf):
     cut(folder, 1)
     (folder / verdict.NAME).unlink()
     documents.write(folder / verdict.NAME, content)
-    assert one(folder, exits=3)["why"] == "verdict.json: says 'SUPPORTED', which no rule gives"
+    assert one(folder, exits=3)["why"] == "verdict.json: says 'SUPPORTED', which is not a verdict of any rule"
 
 
 def test_a_lock_that_lacks_a_part_is_invalid(shelf):
@@ -312,7 +312,7 @@ def test_a_lock_that_lacks_what_only_its_reader_knows_is_invalid(shelf, monkeypa
     monkeypatch.setattr(
         status.drift, "list_drift", lambda study, home, environment: study.lock.content["environment"]["libraries"]
     )
-    assert one(registered(shelf), exits=3)["why"] == "lock.json: is not a whole lock: KeyError('libraries')"
+    assert one(registered(shelf), exits=3)["why"] == "lock.json: is not a complete lock: KeyError('libraries')"
 
 
 def test_a_lock_whose_ledger_a_crash_cut_off_is_registered_again(shelf):
@@ -331,13 +331,13 @@ def test_a_registration_that_git_knows_and_that_is_gone_is_named(shelf):
 
     registered(shelf, "shown")
     registered(shelf, "hidden")
-    assert "whether others are gone cannot be told" in said(shelf)
+    assert "other registrations may be gone too" in said(shelf)
     git("init", "--quiet")
     git("add", "--all")
     git("commit", "--quiet", "-m", "two studies")
     assert "gone" not in said(shelf)
     shutil.rmtree(shelf / "hidden")
-    assert "gone, and git has the lock: hidden\n" in said(shelf)
+    assert "gone, although git has the lock: hidden\n" in said(shelf)
     assert values(shelf)["gone"] == {"names": ["hidden"], "told": True}
     assert "1 registered" in said(shelf)
     assert "gone" not in said(shelf / "shown"), "one registration was asked for"

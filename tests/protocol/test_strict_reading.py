@@ -158,10 +158,10 @@ def test_ids_of_a_data_file_keep_what_only_looks_like_an_end_of_line(tmp_path):
 @pytest.mark.parametrize(
     ("line", "why"),
     [
-        ('{"unique_id":"b","unique_id":"c"}', "unique_id: stands twice"),
-        ('{"unique_id":"b","answer":{"x":1,"x":2}}', "x: stands twice"),
-        ('{"unique_id":"b","level":NaN}', "NaN is no JSON"),
-        ('{"unique_id":"b","level":-Infinity}', "-Infinity is no JSON"),
+        ('{"unique_id":"b","unique_id":"c"}', "unique_id: occurs twice"),
+        ('{"unique_id":"b","answer":{"x":1,"x":2}}', "x: occurs twice"),
+        ('{"unique_id":"b","level":NaN}', "NaN is not JSON"),
+        ('{"unique_id":"b","level":-Infinity}', "-Infinity is not JSON"),
     ],
 )
 def test_a_line_of_a_data_file_with_two_readings_is_refused_by_its_number(tmp_path, line, why):

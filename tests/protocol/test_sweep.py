@@ -92,7 +92,7 @@ def test_a_probe_says_how_many_records_it_found(sweep_registered, tmp_path):
 
     rewrite(folder, lambda record: record["costs"].update(attempt=2))
     failed = statuses(folder)["probe"]
-    assert failed.detail == f"attempt 2 found {left} records; now it would find 0"
+    assert failed.detail == f"attempt 2 found {left} records, but there are now 0 before it"
 
 
 def rewrite(folder, change):
@@ -189,7 +189,7 @@ def test_what_was_confirmed_is_the_winners_policy(swept, tiny_model, tmp_path):
 
 def test_the_audit_holds_and_selects_again(swept):
     done = studies.ran(0, "audit", swept, "--details")
-    assert "held         selection: h2o, before the claim, from the probe's records" in done.stdout
+    assert "held         selection: h2o, selected before the claim from the probe's records" in done.stdout
 
 
 @pytest.mark.parametrize(
@@ -224,7 +224,7 @@ def test_a_selection_that_the_rule_does_not_give_is_not_confirmed(sweep_probed, 
         ledger.append(folder, entry.event, entry.body)
     chosen = content["selected"] | {"winner": "random", "policy": "random"}
     selection.write(Registration(folder), chosen)
-    assert "selection.json: is not what the rule gives, h2o" in studies.ran(3, "confirm", folder).stderr
+    assert "selection.json: differs from what the rule selects, h2o" in studies.ran(3, "confirm", folder).stderr
     assert not (folder / "claim.json").exists()
 
 
@@ -264,14 +264,14 @@ def test_a_replication_takes_its_parents_selection_and_does_not_probe(swept, tmp
     assert (child / "selection.json").read_bytes() == (swept / "selection.json").read_bytes()
     studies.ran(0, "audit", child)
     with studies.unchanged(child):
-        studies.refused(2, "a replication takes its parent's selection and does not probe", "probe", child)
+        studies.refused(2, "a replication uses its parent's selection and is not probed", "probe", child)
 
     parent, away = swept.parent, swept.parent.parent / "elsewhere" / "registrations"
     away.parent.mkdir()
     parent.rename(away)
     try:
         alone = statuses(child)["selection"]
-        assert (alone.status, "no folder is at hand" in alone.detail) == ("cannot tell", True)
+        assert (alone.status, "no folder here has its lock" in alone.detail) == ("cannot tell", True)
         shutil.copytree(away / "study", parent / "study", ignore=shutil.ignore_patterns("selection.json"))
         assert statuses(child)["selection"].status == "failed"
         (parent / "study" / "lock.json").write_text('{"another":"lock"}\n')

@@ -95,7 +95,7 @@ def test_the_lock_has_what_was_registered_and_the_policy_of_each_arm(confirmed):
 
 def test_an_audit_holds_and_decodes_its_lanes_again(confirmed):
     said = carried_out("audit", confirmed, "--replay", 6, "--nonce", 32 * "5a")
-    assert "6 of 6 lanes drawn by the nonce" in said
+    assert "6 of 6 lanes drawn with the nonce" in said
 
 
 def test_a_mark_that_was_said_elsewhere_is_found(confirmed):

@@ -78,7 +78,7 @@ REFUSED = {
     "undeclared": "scoring is Undeclared, whose settings could change",
     "hoarding": "must be a Policy, not Hoarding; pass a custom rule as one of its parts",
     "scoring": "must be a Policy, not Small",
-    "broken": r"cannot be loaded \(RuntimeError: at import\); mend it",
+    "broken": r"cannot be loaded \(RuntimeError: at import\); repair or uninstall",
 }
 
 
@@ -108,7 +108,7 @@ def test_a_policy_that_fails_everywhere_is_refused_at_registration_and_nothing_i
     folder = studies.write(tmp_path / "study", tiny_model, changes)
     with studies.unchanged(folder):
         done = studies.here("register", folder)
-        said = r"arms.random.policy: fails at every budget: KeyError: 'first line\nsecond line'; mend it"
+        said = r"arms.random.policy: fails at every budget: KeyError: 'first line\nsecond line'; correct it"
         assert (done.returncode, done.stderr.count("\n")) == (2, 1)
         assert said in done.stderr
 
@@ -142,10 +142,10 @@ def graded(said):
         (None, "is NoneType"),
         (Grade("scored", "a", "", "2.000000"), "has the score '2.000000'"),
         (Grade("scored", "a", "", 0.5), "has the score 0.5"),
-        (Grade("scored", "a", ""), "has the status 'scored' and the score None"),
-        (Grade("correct", "a", "", "0.500000"), "has the status 'correct' and the score"),
+        (Grade("scored", "a", ""), "has the status 'scored', which does not go with the score None"),
+        (Grade("correct", "a", "", "0.500000"), "has the status 'correct', which does not go with the score"),
         (Grade("right", "a", ""), "has the status 'right'"),
-        (Grade("correct", 5, ""), "has an answer or a reason that is no text"),
+        (Grade("correct", 5, ""), "has an answer or a reason that is not text"),
     ],
 )
 def test_a_grader_that_raises_or_says_what_is_no_grade_gives_no_grade(said, reason):

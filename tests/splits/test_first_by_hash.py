@@ -37,7 +37,7 @@ def test_the_first_are_those_with_the_smallest_md5_whatever_their_place():
 @pytest.mark.parametrize("part", ["dev", "confirm"])
 def test_more_problems_than_there_are_are_refused_with_their_number(part):
     whole = {"dev": ["a"], "confirm": ["b"]}
-    says = f"tasks: mine: {part}: 2 problems are asked for and there are 1; write 1 or fewer, or leave {part}"
+    says = f"tasks: mine: {part}: 2 problems are registered, but there are only 1; write 1 or fewer, or leave {part}"
     with pytest.raises(BadInput, match=says):
         task_splits.take_subset(whole, {"name": "mine", part: 2})
 

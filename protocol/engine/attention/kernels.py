@@ -74,11 +74,11 @@ def obstacle_to_varlen(network: PreTrainedModel) -> str:
     config = network.config.get_text_config()
     width = head_width(config)
     if network.device.type != "cuda":
-        return f"device cuda, and the model is on {network.device.type}"
+        return f"device cuda, but the model is on {network.device.type}"
     if network.dtype not in (torch.bfloat16, torch.float16):
-        return f"dtype bfloat16, and the model is in {str(network.dtype).removeprefix('torch.')}"
+        return f"dtype bfloat16, but the model is in {str(network.dtype).removeprefix('torch.')}"
     if width % 8 or width > MAX_HEAD_DIM:
-        return f"heads of a multiple of 8 numbers, at most {MAX_HEAD_DIM}, and those of the model have {width}"
+        return f"a head size that is a multiple of 8 and at most {MAX_HEAD_DIM}, but the model's is {width}"
     if any(hasattr(module, "sinks") for module in network.modules()):
-        return "attention without sinks, and the model has them"
+        return "attention without sinks, but the model has attention sinks"
     return ""

@@ -44,7 +44,9 @@ def pack_layers(
     capacity = torch.tensor(capacities)
     n_slots = lanes * rows * capacity
     if int(n_slots.max()) >= 2**31:
-        raise ValueError(f"slots of a pool: {int(n_slots.max())}, and a kernel counts to 2^31; decode fewer lanes")
+        raise ValueError(
+            f"slots of a pool: {int(n_slots.max())}, but the kernel can index only 2^31; decode fewer lanes at once"
+        )
     lane = torch.arange(lanes)[:, None] * (rows * capacity)[:, None, None]
     head = torch.arange(heads) * torch.where(rows == 1, 0, capacity)[:, None, None]
     first = (lane + head + starts).flatten(1)

@@ -23,7 +23,7 @@ FLAGS = ("-O3", "-std=c++17", "-ffp-contract=off", "-shared", "-fPIC")
 INSTRUCTIONS = {"AVX512": ("-mavx512f", "-mavx512dq", "-mavx2", "-mfma"), "AVX2": ("-mavx2", "-mfma"), "ARM": ()}
 """Compiler flags by the instructions of a processor. They change no number."""
 COMPILERS = ("c++", "g++", "clang++")
-INSTEAD = 'write kernel = "eager", the default, which needs none of this'
+INSTEAD = 'write kernel = "eager", the default, which needs no compiler'
 
 
 def load() -> ctypes.CDLL:
@@ -31,7 +31,7 @@ def load() -> ctypes.CDLL:
     is_arm = platform.machine().lower() in ("arm64", "aarch64")
     kind = "ARM" if is_arm else torch.backends.cpu.get_cpu_capability()
     if kind not in INSTRUCTIONS:
-        raise BadInput(f'generation.kernel: "native" needs a processor with AVX2 or of ARM\'s 64 bits; {INSTEAD}')
+        raise BadInput(f'generation.kernel: "native" needs a processor with AVX2 or a 64-bit ARM processor; {INSTEAD}')
     return ctypes.CDLL(str(build(INSTRUCTIONS[kind])))
 
 
@@ -63,12 +63,12 @@ def find_compiler() -> tuple[str, ...]:
     try:
         words = shlex.split(os.environ.get("CXX", ""))
     except ValueError as error:
-        raise BadInput(f"CXX: {error}; write a C++ compiler and its arguments, or leave it out") from None
+        raise BadInput(f"CXX: {error}; set this variable to a C++ compiler and its arguments, or unset it") from None
     if not words:
         words = [path for path in map(shutil.which, COMPILERS) if path][:1]
     if not words:
         raise BadInput(
-            f'generation.kernel: "native" needs a C++ compiler, and no c++, g++ or clang++ is here; {INSTEAD}'
+            f'generation.kernel: "native" needs a C++ compiler, but this machine has no c++, g++ or clang++; {INSTEAD}'
         )
     return tuple(words)
 
@@ -78,7 +78,7 @@ def run_compiler(command: Sequence[str], output: Path | None = None) -> str:
     try:
         printed = subprocess.run(command, check=True, capture_output=True, text=True, errors="replace").stdout
         if output is not None and not output.is_file():
-            raise OSError("it wrote no library")
+            raise OSError("the compiler wrote no library")
         return printed
     except (OSError, subprocess.CalledProcessError) as error:
         lines = str(getattr(error, "stderr", "") or error).splitlines()

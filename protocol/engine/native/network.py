@@ -34,15 +34,15 @@ def obstacle_to_native(config: PreTrainedConfig) -> str:
     """Return what the native kernel needs and a network of this configuration lacks; empty if nothing."""
     sizes = {config.hidden_size, getattr(config, "intermediate_size", 0)}
     if config.model_type not in FAMILIES:
-        return f"a model of Llama, Qwen2 or Qwen3, and this one is of {config.model_type}"
+        return f"a model of type Llama, Qwen2 or Qwen3, but this one is {config.model_type}"
     if layers_of(config).window is not None:
-        return "layers of full attention alone, and the model has sliding windows"
+        return "full attention in all layers, but the model has sliding windows"
     if head_width(config) not in WIDTHS:
-        return f"head sizes of 32, 64 or 128, and the model's is {head_width(config)}"
+        return f"a head size of 32, 64 or 128, but the model's is {head_width(config)}"
     if any(size % QUANTUM for size in sizes):
-        return f"hidden and feed-forward sizes that {QUANTUM} divides, and the model has {sorted(sizes)}"
+        return f"hidden and feed-forward sizes that are multiples of {QUANTUM}, but the model has {sorted(sizes)}"
     if config.hidden_act != "silu":
-        return f"the activation silu, and the model has {config.hidden_act}"
+        return f"the activation silu, but the model has {config.hidden_act}"
     return ""
 
 
@@ -141,7 +141,7 @@ class NativeNetwork:
         config, base = network.config, network.base_model
         if (network.device.type, network.dtype) != ("cpu", torch.float32):
             raise BadInput(
-                'generation.kernel: "native" needs device cpu and dtype float32, and the model is on '
+                'generation.kernel: "native" needs device cpu and dtype float32, but the model is on '
                 f'{network.device.type} in {network.dtype}; write "eager", or leave kernel out'
             )
         self.library = library.load()
@@ -246,7 +246,7 @@ class NativeNetwork:
         for name, table, shape in zip(rows._fields[1:], rows[1:], shapes, strict=True):
             if table.shape != shape or table.dtype != np.int64 or not table.flags.c_contiguous:
                 raise ValueError(
-                    f"{name}: of shape {table.shape} in {table.dtype}, and the kernel reads {shape} in int64"
+                    f"{name}: has shape {table.shape} and type {table.dtype}, but the kernel reads {shape} in int64"
                 )
         bounds = {"tokens": self.vocabulary, "positions": self.positions}
         for name, table in (("tokens", rows.tokens), ("positions", rows.positions)):
@@ -291,7 +291,8 @@ def check_tensor(tensor: Tensor, *shape: int) -> Tensor:
     """Return the tensor. Raises BadInput for another shape, dtype or device than the kernel reads."""
     if tensor.shape != shape or (tensor.dtype, tensor.device.type) != (torch.float32, "cpu"):
         raise BadInput(
-            f'generation.kernel: "native" needs weights {[*shape]} in float32, as the model is configured, and one is '
-            f'{[*tensor.shape]} in {tensor.dtype} on {tensor.device.type}; write "eager", or leave kernel out'
+            f'generation.kernel: "native" needs weights of shape {[*shape]} in float32 on the CPU, as the '
+            f"model is configured, but one is {[*tensor.shape]} in {tensor.dtype} on {tensor.device.type}; "
+            'write "eager", or leave kernel out'
         )
     return tensor

@@ -27,11 +27,11 @@ _PARTS = ("batch", "sources", "data", "weights", "environment")
 _PROBE_COUNTS = Table({name: Field(Integer(), name) for name in ("attempts", "records")})
 _EXPOSURE = Table(
     {
-        "probe": Field(_PROBE_COUNTS, "Of development problems."),
-        "selection": Field(FLAG, "Of a sweep."),
-        "claim": Field(FLAG, "Of held-out problems."),
-        "records": Field(Integer(), "Of held-out problems."),
-        "verdict": Field(OrNull(Text()), "The word."),
+        "probe": Field(_PROBE_COUNTS, "How often development problems were probed."),
+        "selection": Field(FLAG, "Whether a sweep had selected its winner."),
+        "claim": Field(FLAG, "Whether held-out problems had been claimed."),
+        "records": Field(Integer(), "Number of records of held-out problems."),
+        "verdict": Field(OrNull(Text()), "The verdict, in one word."),
     }
 )
 """The fields of `study_status.Exposure` in a lock."""
@@ -40,9 +40,9 @@ _EXPOSURE = Table(
 def clean_reason(text: str) -> str:
     """Return `text` on one line. Raises BadInput when it is empty or has unprintable characters."""
     if not (line := unicodedata.normalize("NFC", " ".join(text.split()))):
-        raise BadInput("--reason: is empty; say why in a sentence that a reader can judge")
+        raise BadInput("--reason: is empty; give the reason in a sentence that a reader can judge")
     if not line.isprintable():
-        raise BadInput("--reason: holds characters that do not print; write it as plain text")
+        raise BadInput("--reason: contains characters that cannot be printed; write plain text")
     return line
 
 
@@ -54,7 +54,9 @@ def withdraw(study: Registration, reason: str) -> Exposure:
     with claim.exclusive_run(study):
         exposure = study_status.read_exposure(study)
         if exposure["verdict"]:
-            raise AlreadyClaimed(f"{study.folder}: was judged {exposure['verdict']}; a verdict is not withdrawn")
+            raise AlreadyClaimed(
+                f"{study.folder}: was judged {exposure['verdict']}, and a judged study cannot be withdrawn"
+            )
         ledger.refuse_closed(study.folder)
         _complete_ledger(study)
         ledger.append(study.folder, "withdraw", {"reason": reason, "seen": exposure})
@@ -106,16 +108,16 @@ def find_faults(content: Mapping[str, Any]) -> Iterator[str]:
         return
     exposure = amends["seen"]
     if (exposure["records"] or exposure["verdict"]) and not exposure["claim"]:
-        yield "amends.seen: has records or a verdict of held-out problems, and no claim"
+        yield "amends.seen: lists records or a verdict of held-out problems without a claim"
     if exposure["claim"] and not amends["after_claim"]:
-        yield "amends.after_claim: false, and amends.seen has a claim"
+        yield "amends.after_claim: is false, but amends.seen lists a claim"
     if not amends["diff"]:
-        yield "amends.diff: is empty, and an amendment changes something"
+        yield "amends.diff: is empty, but an amendment must change something"
     values = dict(_iter_values(_compared_content(content)))
     for change in amends["diff"]:
         value = values.get(change["path"])
         if value != (canonical.dumps(change["is"]) if "is" in change else None):
-            yield f"amends.diff: {change['path']!a} is not what this lock has there"
+            yield f"amends.diff: {change['path']!a} differs from the value in this lock"
 
 
 def close_ledger(study: Registration, amending_lock: Lock) -> None:
@@ -127,8 +129,8 @@ def close_ledger(study: Registration, amending_lock: Lock) -> None:
     amends = amending_lock.content["amends"]
     if study_status.read_exposure(study) != amends["seen"]:
         raise Tampered(
-            f"{study.folder}: was gone on with after {amending_lock.content['name']} was locked as its amendment; "
-            f"register {amending_lock.content['name']} anew, in another folder"
+            f"{study.folder}: was continued after {amending_lock.content['name']} was locked as its "
+            f"amendment; register {amending_lock.content['name']} again, in another folder"
         )
     _complete_ledger(study)
     if ledger.closing_entry(ledger.read(study.folder)) is None:
@@ -160,19 +162,21 @@ def is_unfinished(study: Registration, new: Path) -> bool:
     if latest is None:
         if closed and closed.event == "amended":
             raise AlreadyClaimed(
-                f"{folder}: was amended by the lock {closed.body.get('lock')}, which no folder next to it has; "
-                f"bring that back and amend it"
+                f"{folder}: was amended by the lock {closed.body.get('lock')}, which is in no folder next to "
+                "it; restore that folder and amend it instead"
             )
         return False
     if latest.folder == new.resolve():
         if closed and Registration(new).has_entries:
-            raise AlreadyClaimed(f"{new}: amends {folder} already; to amend it in turn, name another folder")
+            raise AlreadyClaimed(
+                f"{new}: is already an amendment of {folder}; to amend it in turn, name another folder"
+            )
         return True
     while following := find_successor(latest):
         latest = following
     raise AlreadyClaimed(
-        f"{folder}: was amended before; amend the newest: "
-        f"kv-prereg amend {folder.parent / latest.name} {new} --reason ..."
+        f"{folder}: was amended before; amend its newest version instead: kv-prereg amend "
+        f"{folder.parent / latest.name} {new} --reason ..."
     )
 
 
@@ -181,8 +185,8 @@ def refuse_unclosed_parent(study: Registration) -> None:
     parent, folder = _find_parent(study), study.folder
     if parent and ledger.closing_entry(parent.entries) is None:
         raise BadInput(
-            f"{folder}: amending was cut off before {parent.name} was closed; "
-            f"run again: kv-prereg amend {folder.parent / parent.name} {folder} --reason ..."
+            f"{folder}: amending was interrupted before {parent.name} was closed; run again: kv-prereg amend "
+            f"{folder.parent / parent.name} {folder} --reason ..."
         )
 
 
@@ -197,18 +201,18 @@ def verify(study: Registration) -> str:
         raise NotRun
     name, parent = amends["name"], _find_parent(study)
     if parent is None:
-        raise CannotTell(f"of {name}, the lock that it amends ({amends['lock']}), no folder is beside it")
+        raise CannotTell(f"no folder next to it has the lock that it amends ({amends['lock']}, of {name})")
     if diff_locks(parent.lock.content, study.lock.content) != amends["diff"]:
-        raise Tampered(f"amends.diff: is not what differs between the lock of {name} and this one")
+        raise Tampered(f"amends.diff: does not match the differences between the lock of {name} and this one")
     if study_status.read_exposure(parent) != amends["seen"]:
-        raise Tampered(f"amends.seen: is not what the files of {name} show to have been seen")
+        raise Tampered(f"amends.seen: does not match what the files of {name} show as seen")
     if amends["after_claim"] != is_after_claim(parent.lock, amends["seen"]):
-        raise Tampered(f"amends.after_claim: is not what {name} and the locks before it show")
+        raise Tampered(f"amends.after_claim: contradicts {name} and the locks before it")
     closed = ledger.closing_entry(parent.entries)
     if closed is None:
         if {*study.written_files()} <= {lock.NAME, ledger.NAME}:  # nothing runs before: see `refuse_unclosed_parent`
-            raise Unfinished(f"{name}: its ledger is not closed by this lock yet; run the same amend again")
-        raise Tampered(f"{name}: is amended by this lock, and its ledger was not closed by it")
+            raise Unfinished(f"{name}: this lock has not closed its ledger yet; run the same amend again")
+        raise Tampered(f"{name}: is amended by this lock, but the lock has not closed its ledger")
     expected_body = {"lock": study.lock.digest, "reason": amends["reason"]}
     if closed.event == "amended" and closed.body != expected_body:
         raise Tampered(f"{name}: its ledger was closed by another amendment, the lock {closed.body.get('lock')}")
@@ -229,13 +233,13 @@ def describe_ending(study: Registration) -> str:
     if closed.event == "withdraw":
         exposure = study_status.read_exposure(study)
         if closed.body.get("seen") != exposure:
-            raise Tampered(f"{ledger.NAME}: its withdrawal says that other things had been seen than are here")
+            raise Tampered(f"{ledger.NAME}: its withdrawal lists other things as seen than the files here")
         return f"withdrawn {'after' if exposure['claim'] else 'before'} its claim: {reason}"
     amending = find_successor(study)
     if amending is None:
-        raise CannotTell(f"amended by the lock {closed.body.get('lock')}, which no folder next to it has")
+        raise CannotTell(f"amended by the lock {closed.body.get('lock')}, which is in no folder next to it")
     if amending.lock.digest != closed.body.get("lock"):
-        raise Tampered(f"{ledger.NAME}: was closed by another amendment than {amending.name}")
+        raise Tampered(f"{ledger.NAME}: was closed by an amendment other than {amending.name}")
     return f"amended by {amending.name}: {reason}"
 
 

@@ -124,7 +124,7 @@ def run_check(item: str, check: Check) -> Finding:
 
 def _check_instrument(study_checks: Checks, instrument: Instrument) -> str:
     if not study_checks.has("protocol", "content", instrument.name):
-        raise Tampered(f"the ledger has attempts to {instrument.verb}, and no [{instrument.name}] is registered")
+        raise Tampered(f"the ledger has attempts to {instrument.verb}, but no [{instrument.name}] is registered")
     check = load_attribute(instrument.check)
     return str(check(study_checks.study, study_checks.is_claimed, study_checks.has_ended))
 

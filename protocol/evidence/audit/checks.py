@@ -77,7 +77,7 @@ class Checks:
         locked = self.study.lock.content["protocol"]["sha256"]
         if closure.sha256_hex(data) != locked:
             line_endings.refuse_converted(PROTOCOL, data, locked)
-            raise Tampered("protocol.toml: is not the file that was locked")
+            raise Tampered("protocol.toml: differs from the file that was locked")
         return "protocol.toml is the file that was locked"
 
     def check_sources(self) -> str:
@@ -85,11 +85,13 @@ class Checks:
         if wrong := bundle.verify(self.study.bundle, sources):
             raise Tampered(f"{bundle.NAME}: {'; '.join(wrong[:3])}")
         if files.plain_sha256(self.study.bundle) != self.study.lock.content["bundle"]:
-            raise Tampered(f"{bundle.NAME}: its members hold, its bytes are not those that were locked")
-        return f"{len(sources)} files in {bundle.NAME} are those that were locked"
+            raise Tampered(f"{bundle.NAME}: its members are correct, but its bytes differ from those that were locked")
+        return f"{len(sources)} files in {bundle.NAME} match the lock"
 
     def check_ledger(self) -> str:
-        pending = Unfinished(f"{ledger.NAME}: its {self.pending_event} line is to come; run again what was cut off")
+        pending = Unfinished(
+            f"{ledger.NAME}: its {self.pending_event} line is missing; run the interrupted command again"
+        )
         if self.pending_event == "register":
             raise pending
         events = [entry.event for entry in self.study.entries]
@@ -97,16 +99,16 @@ class Checks:
         steps = [event for event in events if event in single_events]
         reached = single_events[: 1 + self.is_claimed + self.is_sealed + self.is_judged]
         if steps != [step for step in reached if step != self.pending_event]:
-            raise Tampered(f"{ledger.NAME}: says {', '.join(steps)} where the files say {', '.join(reached)}")
+            raise Tampered(f"{ledger.NAME}: lists {', '.join(steps)}, but the files show {', '.join(reached)}")
         if events[0] != "register" or ("verdict" in events and events[-1] != "verdict"):
             raise Tampered(f"{ledger.NAME}: begins with {events[0]} and ends with {events[-1]}")
         if closed := [event for event in events[:-1] if event in ledger.CLOSING]:
-            raise Tampered(f"{ledger.NAME}: goes on after {closed[0]}, which closes it")
+            raise Tampered(f"{ledger.NAME}: continues after {closed[0]}, which closes it")
         first, last = ([*events, step].index(step) for step in ("claim", "seal"))
         if {"attempt", "held-out"} & {*events[:first], *events[last:]}:
             raise Tampered(f"{ledger.NAME}: held-out problems were read before the claim or after the seal")
         if "selection" in events[first:] or ("selection" in events and not self.has_sweep):
-            raise Tampered(f"{ledger.NAME}: a selection after the claim, or without a sweep")
+            raise Tampered(f"{ledger.NAME}: has a selection after the claim, or without a sweep")
         with files.open_plain(self.study.folder / ledger.NAME) as file:
             self._refuse_torn(ledger.NAME, journal.count_torn(file))
         if self.pending_event:
@@ -125,16 +127,16 @@ class Checks:
         for record in probed:
             body, lane = record["body"], records.body_key(record["body"])
             if (body["registration"], body["phase"]) != (self.study.lock.digest, "probe"):
-                raise Tampered(f"{lane}: its record is of another registration or phase")
+                raise Tampered(f"{lane}: its record belongs to another registration or phase")
             if lane.problem not in self.study.lock.content["items"][lane.task]["dev"]:
-                raise Tampered(f"{lane}: was probed and is not of the development split")
+                raise Tampered(f"{lane}: was probed, but is not in the development split")
         records.hash_trajectories(folder, probed)
         probe_attempts.verify(self.study)
         if self.is_claimed and (shared := _prompt_digests(probed) & _prompt_digests(self.study.confirm_records)):
             raise Tampered(f"a held-out prompt was probed on {min(shared)[0]}: {min(shared)[1][:12]}")
         fruitless_count = attempts - len({record["costs"]["attempt"] for record in probed})
         fruitless_text = f", {fruitless_count} of them without a record" if fruitless_count > 0 else ""
-        return f"{len(probed)} records, of the development split only; {attempts} attempts{fruitless_text}"
+        return f"{len(probed)} records, all of the development split; {attempts} attempts{fruitless_text}"
 
     def check_selection(self) -> str:
         from protocol.evidence import selection
@@ -151,7 +153,7 @@ class Checks:
             if record["costs"]["attempt"] > attempts:
                 lane, number = records.body_key(record["body"]), record["costs"]["attempt"]
                 raise Tampered(f"{lane}: was probed in attempt {number}, after the selection")
-        return f"{document.content['selected']['winner']}, before the claim, from the probe's records"
+        return f"{document.content['selected']['winner']}, selected before the claim from the probe's records"
 
     def check_claim(self) -> str:
         self._require_reached(self.is_claimed)
@@ -159,7 +161,7 @@ class Checks:
             raise Tampered(f"{CLAIM}: missing")
         document = self.study.claim
         if document.content.get("selection") != self._find_selection():
-            raise Tampered(f"{CLAIM}: names another selection than {SELECTION}")
+            raise Tampered(f"{CLAIM}: names a selection other than {SELECTION}")
         self._check_witness(document.content.get(WITNESS, {}))
         self._check_cited("claim", document.digest, "claim", "claim")
         self._check_ledger_head(document)
@@ -178,9 +180,9 @@ class Checks:
         present = self.study.lock_proofs()
         for name, digest in cited.items():
             if name not in present:
-                raise Tampered(f"{CLAIM}: cites a proof of the lock that is not there: {ANCHORS}/{name!a}")
+                raise Tampered(f"{CLAIM}: cites a proof of the lock that is missing: {ANCHORS}/{name!a}")
             if present[name] != digest and name != COMPLETED:
-                raise Tampered(f"{ANCHORS}/{name}: is not the proof of the lock that {CLAIM} cites")
+                raise Tampered(f"{ANCHORS}/{name}: differs from the proof of the lock that {CLAIM} cites")
 
     def check_randomness(self, block: Callable[[], Block] | None, value: Path | None) -> str:
         self._require_reached(self.is_claimed)
@@ -193,7 +195,7 @@ class Checks:
         paths = shards.list_shards(self.folder)
         trajectory_folder = self.folder / records.TRAJECTORIES
         if unknown_paths := _without_system_files(files.list_folder(self.folder)) - {trajectory_folder, *paths}:
-            raise Tampered(f"{min(unknown_paths).name}: is not evidence of ours")
+            raise Tampered(f"{min(unknown_paths).name}: is not a file that kv-prereg writes as evidence")
         self._refuse_packed(paths)
         self._refuse_copied_clocks()
         count = len(self.study.confirm_records)
@@ -210,8 +212,8 @@ class Checks:
             if self.is_sealed:
                 raise Tampered(f"{min(uncited).name}: no record cites it")
             if self.has_ended:
-                return f"{len(digests)} cited, all there; of {len(uncited)} it ended before a record cited them"
-            raise Unfinished(f"{len(digests)} hold; {len(uncited)} are not cited yet")
+                return f"{len(digests)} cited, all present; for {len(uncited)} more it ended before a record cited them"
+            raise Unfinished(f"{len(digests)} are correct; {len(uncited)} are not cited yet")
         return f"{len(digests)} cited, all present, no others"
 
     def check_grid(self) -> str:
@@ -222,9 +224,9 @@ class Checks:
             looks.check(self.study)
         missing = seal.missing_lanes(self.study.lock, self.study.due_items, self.study.confirm_records)
         if missing and self.is_sealed:
-            raise Tampered(f"{len(missing)} registered records are missing, first {missing[0]}")
+            raise Tampered(f"{len(missing)} registered records are missing, the first is {missing[0]}")
         if missing and self.has_ended:
-            return f"{len(self.study.confirm_records)} records; it ended before the other {len(missing)} ran"
+            return f"{len(self.study.confirm_records)} records; it ended before the remaining {len(missing)} ran"
         if missing:
             raise Unfinished(f"{len(self.study.confirm_records)} records, {len(missing)} to go")
         self._check_opened()
@@ -246,12 +248,12 @@ class Checks:
         self._require_next(self.is_judged, previous_reached=self.is_sealed)
         content = self.study.verdict.content
         if content.keys() != {"judged", "lock", "seal", "ledger"}:
-            raise Tampered(f"{verdict.NAME}: needs judged, lock, seal and ledger, and nothing else")
+            raise Tampered(f"{verdict.NAME}: must have the fields judged, lock, seal and ledger, and no others")
         if (content["lock"], content["seal"]) != (self.study.lock.digest, self.study.seal.digest):
-            raise Tampered(f"{verdict.NAME}: names another lock or seal")
+            raise Tampered(f"{verdict.NAME}: names a different lock or seal")
         self._check_cited("verdict", self.study.digest(verdict.NAME), "verdict", "sha256")
         self._check_ledger_head(self.study.verdict)
-        return "names lock, seal and ledger, and the ledger ends with it"
+        return "names this lock, seal and ledger, and is the last line of the ledger"
 
     def check_anchors(self, anchors: Sequence[Anchor]) -> str:
         summary = "; ".join(" ".join(anchor.format_line().split()) for anchor in anchors)
@@ -275,14 +277,16 @@ class Checks:
             if entry.event == "held-out":
                 task, purpose = entry.body["task"], entry.body["purpose"]
                 if task not in tasks:
-                    raise Tampered(f"{ledger.NAME}: held-out ids of {task} were read, which is not registered")
+                    raise Tampered(f"{ledger.NAME}: held-out ids of {task} were read, but that task is not registered")
                 if purpose not in PURPOSES:
-                    raise Tampered(f"{ledger.NAME}: held-out ids were read for another purpose: {purpose}")
+                    raise Tampered(
+                        f"{ledger.NAME}: held-out ids were read for a purpose that is not allowed: {purpose}"
+                    )
                 if opened[task] == attempts:
-                    raise Tampered(f"{ledger.NAME}: held-out ids of {task} were read twice, or by no attempt")
+                    raise Tampered(f"{ledger.NAME}: held-out ids of {task} were read twice, or outside any attempt")
                 opened[task] = attempts
         if unopened := [task for task in sorted(tasks) if not opened[task]]:
-            raise Tampered(f"{ledger.NAME}: {unopened[0]} was confirmed and its held-out ids never opened")
+            raise Tampered(f"{ledger.NAME}: {unopened[0]} was confirmed, but its held-out ids were never opened")
 
     def _check_excluded(self) -> None:
         """Raise Tampered unless exactly the lanes that the registered predicate covers are excluded."""
@@ -302,11 +306,11 @@ class Checks:
             parent = study.find_parent()
             if parent is None:
                 reference = study.lock.content["parent"]
-                raise CannotTell(f"that of {reference['name']}, of whose lock {reference['lock']} no folder is at hand")
+                raise CannotTell(f"that of {reference['name']}, but no folder here has its lock {reference['lock']}")
             study = parent
             if selection.verify(study).digest != document.digest:
                 raise Tampered(f"{selection.NAME}: {study.folder.name} has another")
-        return f"{document.digest}, that of {study.folder.name}, whose audit derives it again"
+        return f"{document.digest}, that of {study.folder.name}, whose own audit rederives it"
 
     def _count_attempts(self, event: str, recorded: Sequence[Record]) -> int:
         """Return how many attempts the ledger has; each must have found the records of those before it.
@@ -320,9 +324,11 @@ class Checks:
             if body == {"number": number} and event == "probe" and self.study.lock.digest in version_1.PROTOCOLS:
                 continue
             if body != {"number": number, "records": earlier}:
-                raise Tampered(f"attempt {number} found {body.get('records')} records; now it would find {earlier}")
+                raise Tampered(
+                    f"attempt {number} found {body.get('records')} records, but there are now {earlier} before it"
+                )
         if not set(started) <= set(range(1, len(bodies) + 1)):
-            raise Tampered("records are of an attempt that the ledger does not have")
+            raise Tampered("records name an attempt that is not in the ledger")
         return len(bodies)
 
     def _find_pending_event(self, events: Collection[str]) -> str | None:
@@ -358,7 +364,7 @@ class Checks:
         """Raise Tampered unless the ledger once had the count and the head in the document."""
         head = document.content["ledger"]
         if head["count"] > len(self.study.entries) or head != ledger.head_of(self.study.entries[: head["count"]]):
-            raise Tampered("names a ledger head that this ledger never had; lines were cut or rewritten")
+            raise Tampered("names a ledger head that never was in this ledger; lines were removed or rewritten")
 
     def _refuse_copied_clocks(self) -> None:
         """Raise Tampered where every lane took the very seconds that it took in the study that this one cites, if that
@@ -373,13 +379,15 @@ class Checks:
             shared = ours.keys() & theirs.keys()
             if len({ours[lane] for lane in shared}) >= MIN_TIMES and all(ours[lane] == theirs[lane] for lane in shared):
                 raise Tampered(
-                    f"all {len(shared)} lanes took the very seconds of {parent.name}: they were copied, not run"
+                    f"all {len(shared)} lanes have exactly the seconds of {parent.name}: they were copied, not run"
                 )
 
     def _refuse_packed(self, paths: Iterable[Path]) -> None:
         """Raise Tampered for a packed shard of a study that may go on: no run appends to such a file."""
         if not (self.is_judged or self.has_ended) and (packed := [path for path in paths if shards.is_packed(path)]):
-            raise Tampered(f"{packed[0].name}: is packed, and its study has not ended; only shards of ended ones are")
+            raise Tampered(
+                f"{packed[0].name}: is packed, but its study has not ended; only shards of ended studies may be packed"
+            )
 
     def _refuse_torn(self, name: str, torn: int) -> None:
         if torn:

@@ -46,7 +46,7 @@ def check(study: Registration) -> str:
         raise Tampered(invariant.describe_violations(wrong))
     if ordered:
         raise CannotTell("; ".join(f"{violation}; {violation.invariant.remedy}" for violation in ordered))
-    return f"{len(INVARIANTS)} relations between fields hold in {count} records"
+    return f"{len(INVARIANTS)} relations between fields are satisfied in {count} records"
 
 
 def find_violations(

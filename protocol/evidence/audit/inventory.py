@@ -103,12 +103,14 @@ def check(study: Registration) -> str:
         folder, name = path.rstrip("/").rpartition("/")[::2]
         is_empty = path.endswith("/") and is_leftover(study.folder / path)
         if folder.startswith(_EVIDENCE_FOLDERS) and not (is_empty or _is_leftover(folder, name)):
-            raise Tampered(f"{printable_name(path)}: is not evidence of ours; move it out of {folder}/")
+            raise Tampered(
+                f"{printable_name(path)}: is not a file that kv-prereg writes as evidence; move it out of {folder}/"
+            )
     derived = [path for path, kind in kinds.items() if kind == "derived"]
     parts = [f"evidence: {format_file_count(sum(kind == 'evidence' for kind in kinds.values()))}"]
     if derived:
         fraction = sum(entries[path].size for path in derived) / max(1, sum(other.size for other in entries.values()))
-        parts.append(f"{_format_drawings(derived)} ({100 * fraction:.0f} % of the bytes), compared by --draw alone")
+        parts.append(f"{_format_drawings(derived)} ({100 * fraction:.0f} % of the bytes), compared only with --draw")
     if unknown:
         parts.append(
             f"NOT VOUCHED FOR: {format_names(printable_name(path) + _format_type(entries[path]) for path in unknown)}"
@@ -156,7 +158,7 @@ def _entries(folder: Path, below: str = "") -> Iterator[_Entry]:
     for entry in entries:
         path = f"{below}/{entry.name}" if below else entry.name
         status = entry.stat(follow_symlinks=False)
-        kind = _FILE_TYPES.get(stat.S_IFMT(status.st_mode), "no plain file")
+        kind = _FILE_TYPES.get(stat.S_IFMT(status.st_mode), "something that is not a plain file")
         if kind == "a folder" and path not in _FOLDERS:
             path += "/"
         yield _Entry(path, kind, status.st_size if kind == "a file" else 0)
@@ -169,14 +171,14 @@ def _refuse_special(entry: _Entry, task_names: frozenset[str] = frozenset()) -> 
     path = entry.path.rstrip("/")
     if path in _FOLDERS:
         if entry.kind != "a folder":
-            raise Tampered(f"{path}: is {entry.kind}; put the folder itself there")
+            raise Tampered(f"{path}: is {entry.kind}; put a real folder there")
         return
     folder, name = path.rpartition("/")[::2]
     is_ours = (
         name in {*_ALWAYS, SELECTION, REPORT, *task_names} if not folder else folder != FIGURES or name in DRAWINGS
     )
     if is_ours and entry.kind != "a file" and not (folder and entry.kind == "a folder"):
-        raise Tampered(f"{printable_name(path)}: is {entry.kind}; put the file itself there")
+        raise Tampered(f"{printable_name(path)}: is {entry.kind}; put a real file there")
 
 
 def _classify_path(study: Registration, path: str, cited: dict[str, set[str] | None]) -> Kind:

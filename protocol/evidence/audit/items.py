@@ -8,9 +8,9 @@ Question = Literal["follows", "consistent", "outside", "again"]
 # Text for reviewers; the report lists after each the items that passed.
 QUESTIONS: dict[Question, str] = {
     "follows": "it follows from what was registered",
-    "consistent": "it is consistent with itself",
+    "consistent": "it does not contradict itself",
     "outside": "what lies outside the folder agrees",
-    "again": "what was done again came out alike",
+    "again": "what was repeated gave the same result",
 }
 
 

@@ -113,7 +113,7 @@ def _refuse_contradiction(study: Registration) -> None:
     """Raise as `read_exposure` does."""
     locked = study.lock
     if study.written_files() == [lock.NAME]:
-        raise BadInput(f"{study.folder}: locking it was cut off; run again: kv-prereg register {study.folder}")
+        raise BadInput(f"{study.folder}: locking was interrupted; run again: kv-prereg register {study.folder}")
     if [(entry.event, entry.body) for entry in study.entries[:1]] != [("register", {"lock": locked.digest})]:
         raise Tampered(f"{ledger.NAME}: does not begin with the registration of this lock")
     for name, (event, _) in registration.CITED.items():
@@ -121,9 +121,9 @@ def _refuse_contradiction(study: Registration) -> None:
         if study.has(name):
             digest = study.digest(name)
             if cited and cited != [digest]:
-                raise Tampered(f"{ledger.NAME}: its {event} line cites another {name}")
+                raise Tampered(f"{ledger.NAME}: its {event} line cites a different {name}")
         elif cited:
-            raise Tampered(f"{name}: missing, and the ledger has its line")
+            raise Tampered(f"{name}: missing, although the ledger has a line for it")
 
 
 def _read_status(study: Registration) -> StudyStatus:
@@ -133,7 +133,7 @@ def _read_status(study: Registration) -> StudyStatus:
     if files_written == [lock.NAME]:
         return StudyStatus(study.name, str(study.folder), "locking", lock=study.lock.digest)
     if lock.NAME not in files_written:
-        raise Tampered(f"{lock.NAME}: missing, and {files_written[0]} is there")
+        raise Tampered(f"{lock.NAME}: missing, although {files_written[0]} exists")
     _refuse_contradiction(study)
     content, amends = study.lock.content, study.lock.content.get("amends")
     closing = ledger.closing_entry(study.entries)

@@ -101,7 +101,7 @@ def verify_anchors(study: Registration, witnesses: Iterable[Witness]) -> list[An
             ]
             anchors += [_unknown_file(unknown_path, "is not <height>.hex") for unknown_path in unknown_paths]
         else:
-            anchors.append(_unknown_file(path, "is no proof of a witness that is known here"))
+            anchors.append(_unknown_file(path, "is not a proof from any witness that this release knows"))
     rank = list(DOCUMENTS)
     anchors.sort(key=lambda anchor: rank.index(anchor.document) if anchor.document in rank else len(rank))
     return [_check_order(anchor, anchors) for anchor in anchors]
@@ -140,7 +140,10 @@ def require_anchors(anchors: Sequence[Anchor], required: Iterable[str]) -> None:
     for document in required:
         matching = [anchor for anchor in anchors if anchor.document == document]
         if not any(anchor.status == "held" for anchor in matching):
-            reasons = "; ".join(f"{anchor.witness}: {anchor.detail}" for anchor in matching) or "no witness was asked"
+            reasons = (
+                "; ".join(f"{anchor.witness}: {anchor.detail}" for anchor in matching)
+                or "no witness was asked for a time stamp"
+            )
             raise Unanchored(f"{DOCUMENTS[document]}: {reasons}; see: kv-prereg anchor --help")
 
 
@@ -173,6 +176,6 @@ def _check_order(anchor: Anchor, anchors: Sequence[Anchor]) -> Anchor:
     for other in anchors:
         is_later = other.witness == anchor.witness and other.order is not None and other.order < anchor.order
         if is_later and rank.index(other.document) > rank.index(anchor.document):
-            detail = f"{anchor.detail}, after the proof of {other.document}: which existed first cannot be told"
+            detail = f"{anchor.detail}, after the proof of {other.document}: it is unknown which existed first"
             return anchor._replace(status="cannot tell", detail=detail)
     return anchor

@@ -68,23 +68,23 @@ def check_commit(study: Registration) -> str:
     repository = Repository(study.folder)
     commit_object = repository.objects([commit])[0]
     if commit_object is None:
-        fix = "run: git fetch --unshallow" if repository.is_shallow else "fetch the history that has it"
-        raise CannotTell(f"commit {_short_id(commit)}, on which it was locked, is not in this clone; {fix}")
+        fix = "run: git fetch --unshallow" if repository.is_shallow else "fetch the history that contains it"
+        raise CannotTell(f"commit {_short_id(commit)}, the commit at locking, is not in this clone; {fix}")
     if commit_object.kind != "commit":
         raise Tampered(f"{lock.NAME}: git.commit {_short_id(commit)} is a {commit_object.kind}")
     differs = _differing_sources(repository, commit, study.lock.content["sources"])
     wrong = sorted(set(differs) ^ set(listed_differences))
     if wrong and repository.is_partial:
-        raise CannotTell(f"{wrong[0]} of commit {_short_id(commit)} may have been left out of {_PARTIAL}")
+        raise CannotTell(f"{wrong[0]} of commit {_short_id(commit)} may be missing from {_PARTIAL}")
     if wrong:
         comparison = "differs from" if wrong[0] in differs else "is the same in"
-        raise Tampered(f"{wrong[0]}: {comparison} commit {_short_id(commit)}, and {lock.NAME} says otherwise")
+        raise Tampered(f"{wrong[0]}: {comparison} commit {_short_id(commit)}, but {lock.NAME} says the opposite")
     exceptions = (
-        f", but for {len(listed_differences)} that were not committed: {', '.join(listed_differences[:3])}"
+        f", except {len(listed_differences)} that were not committed: {', '.join(listed_differences[:3])}"
         if listed_differences
         else ""
     )
-    return f"the locked sources are those of commit {_short_id(commit)}{exceptions}"
+    return f"the locked sources match commit {_short_id(commit)}{exceptions}"
 
 
 def check(study: Registration) -> str:
@@ -116,19 +116,19 @@ def check(study: Registration) -> str:
             ahead.append(commit_text)
     _refuse_claimed_elsewhere(repository, commits, study)
     if repository.is_shallow:
-        raise CannotTell("nothing contradicts, but the clone is shallow; run: git fetch --unshallow")
+        raise CannotTell("no contradiction, but the clone is shallow; run: git fetch --unshallow")
     if repository.is_partial:
-        raise CannotTell(f"nothing contradicts, but objects may have been left out of {_PARTIAL}")
+        raise CannotTell(f"no contradiction, but objects may be missing from {_PARTIAL}")
     known = _names_up_to(commits, states)
     _refuse_missing_predecessor(states, known)
     if ahead:
-        raise CannotTell(f"{ahead[0]}, on another branch, goes further than this folder; check it out")
+        raise CannotTell(f"{ahead[0]}, on another branch, is ahead of this folder; check it out")
     unchanged = sum(version in versions for version in ids.items())
     if not ids:
         raise NotRun("nothing is locked")
     if not unchanged:
         raise CannotTell(f"none of {len(ids)} files is committed; add and commit {study.folder.name}")
-    return f"{unchanged} of {len(ids)} files are committed as they are; {_describe_order(commits, states, known)}"
+    return f"{unchanged} of {len(ids)} files are committed unchanged; {_describe_order(commits, states, known)}"
 
 
 def _refuse_claimed_elsewhere(repository: Repository, commits: Iterable[str], study: Registration) -> None:
@@ -158,7 +158,7 @@ def _refuse_claimed_elsewhere(repository: Repository, commits: Iterable[str], st
         ledger_blob = repository.objects([names[ledger.NAME]])[0] if ledger.NAME in names else None
         committed_lines = _complete_lines(ledger_blob.data) if ledger_blob else b""
         if not (current_lines.startswith(committed_lines) or committed_lines.startswith(current_lines)):
-            raise Tampered(f"commit {_short_id(commit)} has this lock claimed in {other}: it was run there too")
+            raise Tampered(f"commit {_short_id(commit)} has a claim of this lock in {other}: it was run there too")
 
 
 class _Fault(NamedTuple):
@@ -169,20 +169,20 @@ class _Fault(NamedTuple):
 def _find_fault(repository: Repository, name: str, version: str, current: bytes | None) -> _Fault | None:
     """Return the fault of today's file, given a committed version of it; None when it only grew since."""
     if current is None:
-        return _Fault(f"has {name}, which is gone; restore it", is_ahead=True)
+        return _Fault(f"has {name}, which is missing here; restore it", is_ahead=True)
     if not _is_append_only(name):
         reason = "the study was locked before" if name == lock.NAME else "it was replaced"
         return _Fault(f"has another {name}: {reason}", is_ahead=False)
     blob = repository.objects([version])[0]
     if blob is None:
-        raise CannotTell(f"{name} of a commit is not in this clone; fetch the whole history")
+        raise CannotTell(f"{name} as it was in a commit is missing from this clone; fetch the whole history")
     committed = _inflate(blob.data, name) if name.endswith(shards.PACKED) else blob.data
     committed_lines, current_lines = _complete_lines(committed), _complete_lines(current)
     if current_lines.startswith(committed_lines):
         return None
     counts = [data.count(b"\n") for data in (committed_lines, current_lines)]
     text = f"has {counts[0]} lines of {name} that are not the beginning of today's {counts[1]}"
-    return _Fault(f"{text}: lines were cut off or rewritten", is_ahead=committed_lines.startswith(current_lines))
+    return _Fault(f"{text}: lines were removed or rewritten", is_ahead=committed_lines.startswith(current_lines))
 
 
 def _inflate(data: bytes, name: str) -> bytes:
@@ -243,7 +243,9 @@ def _refuse_missing_predecessor(states: Mapping[str, Mapping[str, str]], known: 
         for name in ids:
             predecessor = _predecessor(name)
             if predecessor and predecessor not in known[commit]:
-                raise Tampered(f"commit {_short_id(commit)} has {name}, and no commit up to it has {predecessor}")
+                raise Tampered(
+                    f"commit {_short_id(commit)} has {name}, but neither it nor any commit before it has {predecessor}"
+                )
 
 
 def _predecessor(name: str) -> str | None:
@@ -259,10 +261,10 @@ def _describe_order(
     """Return what ancestry shows of the order of lock and claim; one commit with both shows none."""
     claim_commits = [commit for commit, ids in states.items() if CLAIM in ids]
     if not claim_commits:
-        return "no claim is"
+        return "no claim is committed"
     if all(any(lock.NAME in known[parent] for parent in commits[commit]) for commit in claim_commits):
         return f"{lock.NAME} was committed before {CLAIM}"
-    return f"{lock.NAME} and {CLAIM} came in one commit, which shows no order between them"
+    return f"{lock.NAME} and {CLAIM} were committed together, which shows no order between them"
 
 
 def _differing_sources(repository: Repository, commit: str, sources: Mapping[str, str]) -> list[str]:

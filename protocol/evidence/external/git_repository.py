@@ -53,7 +53,9 @@ def _refuse_special_files(folder: Path) -> None:
     folders = [folder, *(folder / name for name in ("info", "objects/info", "refs", "refs/heads"))]
     paths = [folder, *(path for each in folders if each.is_dir() for path in each.iterdir())]
     if special := [path for path in paths if path.exists() and not (path.is_file() or path.is_dir())]:
-        raise CannotTell(f"{special[0].relative_to(folder.parent)} is no plain file, and git would wait for it")
+        raise CannotTell(
+            f"{special[0].relative_to(folder.parent)} is not a plain file, and git would wait for it; remove it"
+        )
 
 
 class Repository:
@@ -67,7 +69,7 @@ class Repository:
         folder = folder.resolve()
         root = next((parent for parent in (folder, *folder.parents) if (parent / ".git").exists()), None)
         if root is None:
-            raise CannotTell("in no git repository")
+            raise CannotTell("not in a git repository")
         _refuse_special_files(root / ".git")
         self.root = root
         self.prefix = folder.relative_to(root).as_posix().removeprefix(".")
@@ -93,11 +95,11 @@ class Repository:
         """Return the object of each name (an id, or `commit:path`), None where there is none."""
         names = list(names)
         if any("\n" in name for name in names):
-            raise CannotTell("a path with a line break in it cannot be asked for")
+            raise CannotTell("git cannot be asked for a path with a line break")
         request = b"".join(os.fsencode(name) + b"\n" for name in names)
         sizes = self._git("cat-file", "--batch-check=%(objectsize)", stdin=request).split(b"\n")
         if (total := sum(int(digits) for digits in sizes if digits.isdigit())) > _MAX_BYTES:
-            raise CannotTell(f"git holds {total} bytes under these names, too many to look at")
+            raise CannotTell(f"git has {total} bytes under these names, too many to compare")
         output = self._git("cat-file", "--batch", stdin=request)
         found_objects: list[GitObject | None] = []
         position = 0

@@ -21,8 +21,8 @@ class LaneStay(NamedTuple):
 
 @declare_invariant("one prompt", "problem", "prompt", "prompt_tokens", "problem")
 def check_prompts(plan: Plan, unit: Unit) -> Violations:
-    """Lanes of a problem have one prompt where the lock says that their arms ask the same beside it, whatever arm,
-    budget and seed, and different ones where they do not.
+    """All lanes of a problem have the same prompt if the lock gives their arms the same extra prompt, whatever arm,
+    budget and seed; otherwise their prompts differ.
     """
     for lanes in group_by_problem(unit):
         firsts: dict[str, Lane] = {}
@@ -30,17 +30,17 @@ def check_prompts(plan: Plan, unit: Unit) -> Violations:
             first = firsts.setdefault(lane.arm.extra_prompt, lane)
             for name in ("prompt", "prompt_tokens"):
                 if (value := lane.body[name]) != (expected := first.body[name]):
-                    yield lane, f"{name} is {value}, {expected} in another lane of the problem"
+                    yield lane, f"{name} is {value}, but {expected} in another lane of the problem"
         prompts: dict[str, str] = {}
         for extra_prompt, lane in firsts.items():
             if (expected := prompts.setdefault(lane.body["prompt"], extra_prompt)) != extra_prompt:
-                yield lane, "prompt is that of a lane of the problem that is asked something else"
+                yield lane, "prompt equals that of a lane of the same problem with another question"
 
 
 @declare_invariant("one question", "problem", "trajectory.held")
 def check_query(plan: Plan, unit: Unit) -> Violations:
-    """A question outside adds the same tokens to every lane of its problem that is asked the same beside it, at least
-    one.
+    """A question outside the context adds the same number of tokens, at least one, to every lane of its problem
+    with the same extra prompt.
     """
     if not plan.tasks[unit.plan.task].query_outside:
         return
@@ -51,38 +51,44 @@ def check_query(plan: Plan, unit: Unit) -> Violations:
                 if lane.query_tokens < 1 or lane.query_tokens != common_query[0][0]:
                     yield (
                         lane,
-                        f"trajectory.held adds {lane.query_tokens} tokens of a question, others {common_query[0][0]}",
+                        f"trajectory.held adds {lane.query_tokens} tokens for the question, but other lanes "
+                        f"add {common_query[0][0]}",
                     )
 
 
 @declare_invariant("one text", "problem", "state", "text", "tokens", "stop", "cell.seed")
 def check_text(plan: Plan, unit: Unit) -> Violations:
-    """Where an outcome is locked, all lanes of a problem and seed that ended well have the text of the full cache."""
+    """Where an outcome is locked, all lanes of a problem and seed in the state ok have the text of the full cache."""
     if plan.has_outcome:
         yield from load_attribute("protocol.evidence.invariants.followed_lanes:list_other_texts")(unit)
 
 
 @declare_invariant("one prefill", "problem", "costs.prefill_seconds", "costs.attempt")
 def check_prefill_seconds(plan: Plan, unit: Unit) -> Violations:
-    """All lanes of a problem that one attempt recorded have, by prompt, the seconds of one prefill."""
+    """All lanes of a problem that were recorded in one attempt and have the same prompt have the seconds of the
+    same prefill.
+    """
     for lanes in group_by_problem(unit):
         seconds: dict[tuple[int, str], str] = {}
         for lane in lanes:
             if lane_seconds := lane.costs.get("prefill_seconds"):
                 expected = seconds.setdefault((lane.costs["attempt"], lane.body["prompt"]), lane_seconds)
                 if lane_seconds != expected:
-                    yield lane, f"costs.prefill_seconds is {lane_seconds}, {expected} in another lane of the problem"
+                    yield (
+                        lane,
+                        f"costs.prefill_seconds is {lane_seconds}, but {expected} in another lane of the problem",
+                    )
 
 
 @declare_invariant("company", "batch", "batch.problems", "batch.lanes", "state")
 def check_batch(plan: Plan, unit: Unit) -> Violations:
-    """Who decoded together follows from the lock: so many problems in their order, without the excluded ones, and as
-    many lanes at once as it allows. Some records of version 1 do not say it, nor do those of the native kernel, whose
-    numbers do not depend on it.
+    """The lock determines which lanes are decoded together: its number of problems, in their order and without the
+    excluded ones, and its number of lanes at once. Some records of version 1 do not have `batch`, nor do records of
+    the native kernel, whose numbers do not depend on it.
     """
     if not plan.depends_on_batches:
         yield from (
-            (lane, "batch is there, and no number depends on it or the lock is older")
+            (lane, "batch is present, although no number depends on it or the lock is older")
             for lane in unit.lanes
             if "batch" in lane.body
         )
@@ -98,24 +104,29 @@ def check_batch(plan: Plan, unit: Unit) -> Violations:
         if (batch is None) != (state == "excluded") or (batch and ("joined" in batch) != (state == "ok")):
             yield lane, f"batch is {'missing' if batch is None else sorted(batch)} in the state {state!r}"
         elif batch and batch["problems"] != problems:
-            yield (lane, f"batch.problems has {len(batch['problems'])} others than the {len(problems)} of its unit")
+            yield (
+                lane,
+                f"batch.problems has {len(batch['problems'])} problems that differ from the {len(problems)} of "
+                "its unit",
+            )
         elif batch and batch["lanes"] != max_lanes:
-            yield lane, f"batch.lanes is {batch['lanes']}, its unit and the lock give {max_lanes}"
+            yield lane, f"batch.lanes is {batch['lanes']}, but its unit and the lock give {max_lanes}"
 
 
 @declare_invariant("joined", "batch", "batch.joined", "trajectory.held", "batch.lanes")
 def check_joined(plan: Plan, unit: Unit) -> Violations:
-    """When a lane joined follows from how long those before it stayed: places are given in the order of the lanes, and
-    one that stops leaves its place to the next. Not asked of a batch in which a lane failed.
+    """The step at which a lane joined follows from the lengths of the lanes before it: places are given in the
+    order of the lanes, and a lane that stops leaves its place to the next. Batches in which a lane failed are not
+    checked.
     """
     for lane, stay in _simulate_batch(plan, unit):
         if (recorded := lane.body["batch"].get("joined")) != stay.joined:
-            yield lane, f"batch.joined is {recorded}; by how long the lanes before it stayed, {stay.joined}"
+            yield lane, f"batch.joined is {recorded}, but the earlier lanes' lengths give {stay.joined}"
 
 
 @declare_invariant("clocks", "batch", "costs.decode_seconds", "batch.joined")
 def check_decode_seconds(plan: Plan, unit: Unit) -> Violations:
-    """A lane that joined its batch before another and left it after that one decoded as long or longer."""
+    """A lane that joined its batch before another and left it after that one decoded at least as long."""
     stays = sorted(_simulate_batch(plan, unit), key=lambda lane_stay: lane_stay[1])
     left: list[int] = []  # of lanes that joined before, ascending, with their seconds, ascending too:
     seconds: list[float] = []  # a lane that left earlier and took longer adds no constraint
@@ -132,14 +143,20 @@ def check_decode_seconds(plan: Plan, unit: Unit) -> Violations:
         lane_seconds = float(lane.costs["decode_seconds"])
         index = bisect_right(left, stay.left)
         if index < len(left) and lane_seconds > seconds[index]:
-            yield lane, f"costs.decode_seconds is {lane_seconds}, of a lane around it {seconds[index]}"
+            yield (
+                lane,
+                (
+                    f"costs.decode_seconds is {lane_seconds}, but {seconds[index]} in a lane that was decoded within "
+                    "this one"
+                ),
+            )
         waiting.append((stay.left, lane_seconds))
 
 
 @declare_invariant("side file", "batch", "trajectory", "trajectory.held", "trajectory.allocated")
 def check_side_file(plan: Plan, unit: Unit) -> Violations:
-    """The side file of a batch holds the different trajectories of its lanes, once each and in the order of the lines,
-    and no other.
+    """The side file of a batch contains exactly the different trajectories of its lanes, each once and in the order
+    of the lines.
     """
     if not unit.is_complete or unit.side_trajectories is None:
         return
@@ -148,11 +165,14 @@ def check_side_file(plan: Plan, unit: Unit) -> Violations:
     )
     name = f"{unit.lanes[0].body['trajectory'] or ''}".partition("#")[0] or "the side file"
     if list(positions) != list(range(len(unit.side_trajectories))):
-        cited = f"{len(positions)} of {len(unit.side_trajectories)} trajectories, first {list(positions)[:3]}"
-        yield f"{name}.json.gz", f"its lanes cite {cited}; each is cited, in the order of the lines"
+        cited = f"{len(positions)} of {len(unit.side_trajectories)} trajectories, the first {list(positions)[:3]}"
+        yield f"{name}.json.gz", f"its lanes cite {cited}; they must cite each trajectory, in the order of the lines"
     distinct = {(tuple(trajectory.slots), tuple(trajectory.allocated)) for trajectory in unit.side_trajectories}
     if len(distinct) != len(unit.side_trajectories):
-        yield f"{name}.json.gz", f"has {len(unit.side_trajectories)} trajectories, {len(distinct)} of them different"
+        yield (
+            f"{name}.json.gz",
+            f"has {len(unit.side_trajectories)} trajectories, but only {len(distinct)} different ones",
+        )
 
 
 def _group_by_extra_prompt(lanes: Iterable[Lane]) -> list[list[Lane]]:

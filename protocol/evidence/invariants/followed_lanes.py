@@ -12,17 +12,17 @@ def find_divergence_fault(lane: Lane) -> str:
     body = lane.body
     is_expected = not lane.is_full and body["state"] == "ok"
     if ("divergence" in body) != is_expected:
-        return f"divergence {'is missing' if is_expected else 'is there'} in the state {body['state']!r}"
+        return f"divergence {'is missing' if is_expected else 'is present'} in the state {body['state']!r}"
     if not is_expected:
         return ""
     agrees, nats = body["divergence"]["agrees"], body["divergence"]["nats"]
     positions = body["tokens"] + (body["stop"] == "eos")
     if not len(agrees) == len(nats) == positions:
-        return f"divergence has {len(agrees)} and {len(nats)} positions, its text {positions}"
+        return f"divergence has {len(agrees)} and {len(nats)} positions, but its text has {positions}"
     if max(nats) > MAX_DIVERGENCE:
         return f"divergence.nats has {max(nats)}, above {MAX_DIVERGENCE}"
     if body.get("score") != (share := format_agreement(agrees)):
-        return f"score is {body.get('score')}, divergence.agrees gives {share}"
+        return f"score is {body.get('score')}, but divergence.agrees gives {share}"
     return ""
 
 
@@ -35,4 +35,4 @@ def list_other_texts(unit: Unit) -> Violations:
                 continue  # interrupted before the full cache was recorded
             for name in ("state", "text", "tokens", "stop"):
                 if (value := lane.body[name]) != leader.body[name]:
-                    yield lane, f"{name} is {value!r}, {leader.body[name]!r} in the full cache's lane"
+                    yield lane, f"{name} is {value!r}, but {leader.body[name]!r} in the full cache's lane"

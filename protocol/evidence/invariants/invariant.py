@@ -82,8 +82,8 @@ def describe_order(recorded: Sequence[str], expected: Sequence[str], noun: str) 
     """Return what is wrong with the order of a journal's lines, each described by a text; "" if nothing is."""
     for number, (line, expected_line) in enumerate(zip(recorded, expected, strict=False), start=1):
         if line != expected_line:
-            return f"line {number} is {line}, where {expected_line} is due"
-    return f"{len(recorded)} {noun}, and {len(expected)} are registered" if len(recorded) > len(expected) else ""
+            return f"line {number} is {line}, but {expected_line} is expected there"
+    return f"{len(recorded)} {noun}, but {len(expected)} are registered" if len(recorded) > len(expected) else ""
 
 
 def ordered_attempts(
@@ -95,7 +95,7 @@ def ordered_attempts(
         for previous, current in pairwise(list_bodies(context)):
             if current["attempt"] < previous["attempt"]:
                 number = previous["attempt"]
-                return f"{describe(current)}: attempt {current['attempt']} after a line of attempt {number}"
+                return f"{describe(current)}: attempt {current['attempt']} follows a line of attempt {number}"
         return ""
 
     sentence = "The attempt of a line is never before that of the line before."

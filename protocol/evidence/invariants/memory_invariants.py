@@ -31,26 +31,28 @@ def narrow_slot_bounds(plan: Plan, lanes: Sequence[Lane], earlier: SlotBounds | 
 
 @declare_invariant("moments", "trajectory", "trajectory.held", "trajectory.allocated", "tokens", "stop")
 def check_moments(plan: Plan, lane: Lane, slot_bounds: SlotBounds) -> str:
-    """A trajectory has one entry for the first event, one for a question outside and one for each new token that was
-    fed: all of `tokens`, but for the last one where `stop` is "length".
+    """A trajectory has one entry for the first event, one for a question outside the context and one for each new
+    token that was fed: all of `tokens`, except the last one where `stop` is "length".
     """
     count, expected = len(lane.trajectory.slots), 1 + lane.query_outside + lane.fed_tokens
     if count == expected:
         return ""
-    ending = f"{lane.body['tokens']} tokens that end by {lane.body['stop']}"
-    return f"trajectory.held has {count} moments, {ending} have {expected}"
+    ending = f"{lane.body['tokens']} tokens with the stop {lane.body['stop']}"
+    return f"trajectory.held has {count} moments, but {ending} have {expected}"
 
 
 @declare_invariant("heads", "trajectory", "trajectory.heads", "cell.model")
 def check_heads(plan: Plan, lane: Lane, slot_bounds: SlotBounds) -> str:
-    """`heads` is the same in all trajectories of a model, and what `slot_bytes` of the lock says, if it has that."""
+    """`heads` is the same in all trajectories of a model, and equals the number in `slot_bytes` of the lock, if
+    there is one.
+    """
     lane_heads, arm_slots = lane.trajectory.heads, _arm_slots(plan, lane)
     if arm_slots is not None and lane_heads != arm_slots.heads:
-        return f"trajectory.heads is {lane_heads}, the lock's {arm_slots.heads}"
+        return f"trajectory.heads is {lane_heads}, but {arm_slots.heads} in the lock"
     return (
         ""
         if lane_heads == slot_bounds.heads
-        else f"trajectory.heads is {lane_heads}, of other lanes {slot_bounds.heads}"
+        else f"trajectory.heads is {lane_heads}, but {slot_bounds.heads} in other lanes"
     )
 
 
@@ -63,7 +65,7 @@ def check_heads(plan: Plan, lane: Lane, slot_bounds: SlotBounds) -> str:
     "trajectory.heads",
 )
 def check_summary(plan: Plan, lane: Lane, slot_bounds: SlotBounds) -> str:
-    """`cache` is what the trajectory gives: means, peaks and the first entry."""
+    """`cache` follows from the trajectory: its means, peaks and first entry."""
     slots, allocated, heads = lane.trajectory
     expected = {
         "mean": _format_mean(sum(slots), len(slots) * heads),
@@ -73,23 +75,23 @@ def check_summary(plan: Plan, lane: Lane, slot_bounds: SlotBounds) -> str:
         "peak_bytes": max(allocated),
     }
     differing = (name for name, value in expected.items() if lane.cache[name] != value)
-    messages = (f"cache.{name} is {lane.cache[name]}, its trajectory gives {expected[name]}" for name in differing)
+    messages = (f"cache.{name} is {lane.cache[name]}, but its trajectory gives {expected[name]}" for name in differing)
     return next(messages, "")
 
 
 @declare_invariant("growth", "trajectory", "cache.events", "trajectory.held", "prompt_tokens", "cell.budget")
 def check_growth(plan: Plan, lane: Lane, slot_bounds: SlotBounds) -> str:
-    """Slots held follow from the events: the prompt fills its tokens in every head, the first event is at step 0, each
-    forward adds one slot a head and token, and an event finds what is held and leaves what it says. A lane has no event
-    if and only if its arm never evicts.
+    """The slots held follow from the events. The prompt fills as many slots as it has tokens in every head, the
+    first event is at step 0, each forward pass adds one slot for each head and token, and each event starts with
+    the slots held and leaves the slots that it gives. A lane has no event if and only if its arm never evicts.
     """
     slots, _, heads = lane.trajectory
     prompt = heads * lane.body["prompt_tokens"]
     if lane.never_evicts != (not lane.events):
-        return f"cache.events has {len(lane.events)}, and its arm fires {lane.arm.fires!r}"
+        return f"cache.events has {len(lane.events)} entries, but its arm fires {lane.arm.fires!r}"
     first = lane.events[0] if lane.events else [0, prompt, prompt]
     if first[:2] != [0, prompt]:
-        return f"cache.events begins with {first}; the prompt fills {prompt} slots at step 0"
+        return f"cache.events begins with {first}, but the prompt fills {prompt} slots at step 0"
     steps = len(slots) - 1 - lane.query_outside
     expected, level, last_step = [first[2]], first[2], 0
     if lane.query_outside:
@@ -98,10 +100,10 @@ def check_growth(plan: Plan, lane: Lane, slot_bounds: SlotBounds) -> str:
     for step, slots_before, slots_after in lane.events[1:]:
         is_after_query = step == last_step == 0 and lane.query_outside  # an eviction right after the question
         if not (last_step < step <= steps or is_after_query):
-            return f"cache.events has one at step {step}, of {steps} steps, after that of step {last_step}"
+            return f"cache.events has an event at step {step}, of {steps} steps, after the event at step {last_step}"
         expected += range(level + heads, level + heads * (step - last_step) + 1, heads)
         if slots_before != (level := expected[-1]):
-            return f"cache.events has {slots_before} slots before step {step}, which finds {level}"
+            return f"cache.events has {slots_before} slots before step {step}, but the trajectory has {level}"
         expected[-1], level, last_step = slots_after, slots_after, step
     expected += range(level + heads, level + heads * (steps - last_step) + 1, heads)
     if expected == slots:
@@ -112,13 +114,13 @@ def check_growth(plan: Plan, lane: Lane, slot_bounds: SlotBounds) -> str:
 
 @declare_invariant("cadence", "trajectory", "cache.events", "cell.arm", "thought")
 def check_schedule(plan: Plan, lane: Lane, slot_bounds: SlotBounds) -> str:
-    """Events while decoding fire at the steps that the lock's interval gives for what is held, not before its
-    first_event, and at no other; none from the mark on that ended the thinking. Only this last is asked where the arm's
-    cadence is not a plain one.
+    """While decoding, events fire exactly at the steps that follow from the lock's interval and the slots held, not
+    before its first_event, and not after the mark that ended the thinking. If the arm's cadence is not a plain one,
+    only the last of these is checked.
     """
     late_steps = [step for step, *_ in lane.events[1:] if lane.thinking_end is not None and step >= lane.thinking_end]
     if late_steps:
-        return f"cache.events has one at step {late_steps[0]}; its thinking ended at step {lane.thinking_end}"
+        return f"cache.events has an event at step {late_steps[0]}, but the thinking ended at step {lane.thinking_end}"
     if lane.never_evicts or not lane.events or (not lane.arm.is_plain and lane.arm.interval != 0):
         return ""
     steps = [event[0] for event in lane.events[1:]]
@@ -127,13 +129,16 @@ def check_schedule(plan: Plan, lane: Lane, slot_bounds: SlotBounds) -> str:
         return ""
     index = next((i for i, (a, b) in enumerate(zip(steps, expected, strict=False)) if a != b), None)
     index = min(len(steps), len(expected)) if index is None else index
-    return f"cache.events[{index + 1}] is at step {_value_at(steps, index)}, due at {_value_at(expected, index)}"
+    return (
+        f"cache.events[{index + 1}] is at step {_value_at(steps, index)}, but is expected at "
+        f"{_value_at(expected, index)}"
+    )
 
 
 @declare_invariant("granted", "trajectory", "cache.granted", "cache.events", "slots")
 def check_grants(plan: Plan, lane: Lane, slot_bounds: SlotBounds) -> str:
-    """Each event has its grant, which is the budget in `slots` where the arm's cadence is a plain one. Some records of
-    version 1 have none.
+    """Each event has a grant, which equals the budget in `slots` if the arm's cadence is a plain one. Some records
+    of version 1 have no grants.
     """
     grants = lane.cache.get("granted")
     if grants is None:
@@ -141,15 +146,15 @@ def check_grants(plan: Plan, lane: Lane, slot_bounds: SlotBounds) -> str:
     if len(grants) != len(lane.events):
         return f"cache.granted has {len(grants)} entries for {len(lane.events)} events"
     if lane.arm.is_plain and set(grants) - {lane.body["slots"]}:
-        return f"cache.granted is {grants[:3]}, its budget {lane.body['slots']}"
+        return f"cache.granted is {grants[:3]}, but its budget is {lane.body['slots']}"
     return ""
 
 
 @declare_invariant("left", "trajectory", "cache.events", "cache.granted", "slots")
 def check_remaining(plan: Plan, lane: Lane, slot_bounds: SlotBounds) -> str:
-    """An event that finds no more than its grant in every head leaves all; else it leaves no more than the grant, and
-    all of that where the arm's selection uses all of it. Where the arm's routing takes the budget as a bound, it may
-    leave less. A press leaves some of what there is, more or less than that.
+    """An event that finds no more slots than its grant in every head leaves all of them. Otherwise it leaves at
+    most the grant, and exactly the grant if the arm's selection uses all of it; if the arm's routing only bounds
+    the budget, it may leave fewer. A press leaves some of the slots, which may be more or fewer than the grant.
     """
     heads, arm, slots = lane.trajectory.heads, lane.arm, lane.body["slots"] or 0
     grants = lane.cache.get("granted", [slots] * len(lane.events) if arm.is_plain else [])
@@ -174,11 +179,12 @@ def check_remaining(plan: Plan, lane: Lane, slot_bounds: SlotBounds) -> str:
     "room", "trajectory", "trajectory.allocated", "cache.mean_bytes", "cache.peak_bytes", "thought", "cell.arm"
 )
 def check_allocation(plan: Plan, lane: Lane, slot_bounds: SlotBounds) -> str:
-    """Bytes allocated change at events alone and at the mark that ends the thinking. Without `window_bytes` they are
-    whole slots of one size a model, and those of the slots held, of the tokens to come before the next event, or from
-    the mark on before the end, and of fewer than 16 slots of rounding a head. The full cache tells the size; where none
-    ran, one size fits all lanes. Where the lock has `slot_bytes`, it says the size, for each arm, and the rounding is
-    to the bytes of 16 slots as computed; where it gives bytes of the latest slots, every head has these too.
+    """The bytes allocated change only at events and at the mark that ends the thinking. Without `window_bytes` they
+    are a whole number of slots, all of one size in each model: the slots held, those of the tokens before the next
+    event (after the mark: before the end), and fewer than 16 slots of rounding in each head. The full cache
+    determines the size of a slot; where no full cache ran, one size must fit all lanes. Where the lock has
+    `slot_bytes`, it gives the size for each arm, and sizes are rounded to the bytes of 16 slots as computed; where
+    it gives bytes for the latest slots, every head has these in addition.
     """
     if (arm_slots := _arm_slots(plan, lane)) is not None:
         slot_bounds = slot_bounds._replace(min_bytes=arm_slots.stored_bytes, max_bytes=arm_slots.stored_bytes)
@@ -199,13 +205,13 @@ def check_allocation(plan: Plan, lane: Lane, slot_bounds: SlotBounds) -> str:
 
 @declare_invariant("windows", "trajectory", "cache.window_bytes", "cell.model", "prompt_tokens")
 def check_windows(plan: Plan, lane: Lane, slot_bounds: SlotBounds) -> str:
-    """`window_bytes` is there where the lock has `layers` of the model, and only there. It is, in each sliding layer
-    and KV head, as many slots as the lane may see tokens, rounded up to a multiple of 16, but no more than the window,
-    each of the bytes of a slot as computed.
+    """`window_bytes` is present if and only if the lock has `layers` of the model. For each sliding-window layer
+    and KV head it counts as many slots as the lane may have tokens, rounded up to a multiple of 16 but at most the
+    window, each with the bytes of a slot as computed.
     """
     model, size = lane.body["cell"]["model"], lane.cache.get("window_bytes", 0)
     if (window_layers := plan.window_layers.get(model)) is None:
-        return f"cache.window_bytes is {size}, and no layer of {model} has a window" if size else ""
+        return f"cache.window_bytes is {size}, but no layer of {model} has a window" if size else ""
     max_new_tokens = plan.tasks[lane.body["cell"]["task"]].max_new_tokens
     tokens = int(lane.body["prompt_tokens"]) + lane.query_tokens + max_new_tokens
     slots = window_layers.count_slots(lane.trajectory.heads, tokens)
@@ -214,43 +220,44 @@ def check_windows(plan: Plan, lane: Lane, slot_bounds: SlotBounds) -> str:
     if size and size % slots == 0 and slot_bounds.min_bytes <= size // slots <= slot_bounds.max_bytes:
         return ""
     sizes = f"{slot_bounds.min_bytes} to {slot_bounds.max_bytes}"
-    return f"cache.window_bytes is {size}; the windows of {model} are {slots} slots of {sizes} bytes"
+    return f"cache.window_bytes is {size}, but the windows of {model} are {slots} slots of {sizes} bytes"
 
 
 @declare_invariant("carried", "trajectory", "cache.state_bytes", "cache.events")
 def check_state_bytes(plan: Plan, lane: Lane, slot_bounds: SlotBounds) -> str:
-    """`state_bytes` is 0 where no event can fire while decoding, but for the slots of the other caches that an arm
-    parks whose lock says so; else it holds the positions of the slots.
+    """`state_bytes` is 0 where no event can fire while decoding, except for the slots of parked caches if the lock
+    says that the arm parks some. Otherwise it includes at least the positions of the slots.
     """
     interval, size = 0 if lane.never_evicts else lane.arm.interval, lane.cache["state_bytes"]
     min_size = POSITION_BYTES * max((slots_after for _, _, slots_after in lane.events), default=0)
     _, slots_before, slots_after = lane.events[0] if lane.events else (0, 0, 0)
     parked_bytes = lane.arm.parked_caches * slots_after * slot_bounds.max_bytes if slots_after < slots_before else 0
     if interval == 0 and size > parked_bytes:
-        parked_text = f", and what it parks takes {parked_bytes} at most" if parked_bytes else ""
-        return f"cache.state_bytes is {size}, and no event can fire while it decodes{parked_text}"
+        parked_text = f", and its parked caches take at most {parked_bytes}" if parked_bytes else ""
+        return f"cache.state_bytes is {size}, but no event can fire while it decodes{parked_text}"
     if interval and size < min_size:
-        return f"cache.state_bytes is {size}; the positions of its slots alone take {min_size}"
+        return f"cache.state_bytes is {size}, but the positions of its slots alone take {min_size}"
     return ""
 
 
 @declare_invariant("reads", "trajectory", "cache.reads", "trajectory.held", "cell.arm")
 def check_reads(plan: Plan, lane: Lane, slot_bounds: SlotBounds) -> str:
-    """`reads` is there where the arm's state reads pages or the rule compares reads, and only there. New tokens read at
-    least one slot a page, for its bounds, and at most these and all slots, their own included; without pages, all.
+    """`reads` is present if and only if the arm's state reads pages or the rule compares reads. A new token reads
+    at least one slot for each page, for its bounds, and at most these plus all slots, including its own; without
+    pages it reads all slots.
     """
     page, reads, steps = lane.arm.page, lane.cache.get("reads"), lane.fed_tokens
     if page is None and plan.compares_reads:
         expected = format_reads(lane.trajectory.slots, lane.trajectory.heads, steps)
         return "" if reads == expected else f"cache.reads is {reads}, its trajectory gives {expected}"
     if page is None or reads is None:
-        return "" if page == reads else f"cache.reads is {reads}, and the lock gives pages of {page}"
+        return "" if page == reads else f"cache.reads is {reads}, but the lock gives pages of {page}"
     heads = lane.trajectory.heads * steps
     present = sum(lane.trajectory.slots[-steps - 1 : -1]) + heads if steps else 0
     counts = -(-present // page), present + (present + heads * (page - 1)) // page
     least, most = (_format_mean(count, heads or 1) for count in counts)
     is_within = Decimal(least) <= Decimal(reads) <= Decimal(most)
-    return "" if is_within else f"cache.reads is {reads}, its trajectory gives {least} to {most}"
+    return "" if is_within else f"cache.reads is {reads}, but its trajectory gives {least} to {most}"
 
 
 def _expected_steps(plan: Plan, lane: Lane) -> Iterator[int]:

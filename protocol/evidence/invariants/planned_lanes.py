@@ -187,11 +187,11 @@ def _derive_plan(content: Mapping[str, Any], digest: str, phase: str, winner: st
         if cell[1] not in cited:
             grid_cells.setdefault((model, task), []).append(Cell(*cell))
     if any(not isinstance(item, str) for unit_cells in ids.values() for item in unit_cells):
-        raise TypeError("an id that is no text")
+        raise TypeError("an id that is not text")
     if {task for _, task in grid_cells} - {task["name"] for task in registered["tasks"]}:
-        raise ValueError("a grid of other tasks")
+        raise ValueError("a grid with tasks that are not in it")
     if sum(len(ids[task]) for _, task in grid_cells) > MAX_PROBLEMS:
-        raise ValueError("more problems than a study has")
+        raise ValueError("more problems than any study has")
     units = []
     blocks = len(looks.read_looks(content)) or 1 if phase == "confirm" else 1
     for block, ((model, task), cells) in itertools.product(range(1, blocks + 1), grid_cells.items()):
@@ -329,5 +329,5 @@ def _derive_arm_slots(
 
 def _check_integer(value: Any, minimum: int = 0) -> int:
     if type(value) is not int or value < minimum:
-        raise ValueError(f"{value!r} is no whole number from {minimum}")
+        raise ValueError(f"{value!r} is not a whole number of at least {minimum}")
     return value

@@ -156,7 +156,7 @@ class LaneSummary(NamedTuple):
 VERSION_FIELDS: Mapping[str, Callable[[Mapping[str, Any]], bool]] = MappingProxyType(
     {
         "cache.granted": lambda body: "granted" in (body["cache"] or {}),
-        "a place in a side file": lambda body: "#" in (body["trajectory"] or "#"),
+        "a line number in a side file": lambda body: "#" in (body["trajectory"] or "#"),
         "grade_second": lambda body: "grade_second" in body,
     }
 )
@@ -253,7 +253,7 @@ def read_units(phase: Phase, folder: Path) -> Iterator[Unit]:
         for lane in unit.lanes:
             if citation := lane.body["trajectory"]:
                 if (trajectory := cited_trajectories.get(citation, shared_trajectories.get(citation))) is None:
-                    raise Tampered(f"{lane}: cites {citation}, which is no trajectory")
+                    raise Tampered(f"{lane}: cites {citation}, which is not a trajectory")
                 lane.set_trajectory(trajectory)
         yield unit
 
@@ -275,5 +275,5 @@ def _parse_trajectory(content: Any, location: str) -> Trajectory:
         )
         if is_valid and type(heads) is int and heads >= 1 and len(lists[0]) == len(lists[1]):
             return Trajectory(*lists, heads)
-    fault = fields.find_fault(TRAJECTORY, content, "trajectory") or "allocated: is not as long as held"
+    fault = fields.find_fault(TRAJECTORY, content, "trajectory") or "allocated: must have as many entries as held"
     raise Tampered(f"{location}: {fault}")

@@ -15,20 +15,20 @@ REPLAY = "kv-prereg audit FOLDER --replay decodes lanes again"
 
 @declare_invariant("lanes", "study", "cell.model", "cell.task", "cell.budget", "cell.arm", "cell.seed", "problem")
 def check_registered(phase: Phase) -> Violations:
-    """Every record is of a registered lane: a cell of the grid, or of the probe, and a problem of its split."""
-    yield from ((lane, "has a record and is not registered") for lane in phase.unregistered)
+    """Every record belongs to a registered lane: a cell of the grid, or of the probe, and a problem of its split."""
+    yield from ((lane, "has a record, but is not registered") for lane in phase.unregistered)
 
 
 @declare_invariant("order", "study", "cell.model", "cell.task", "cell.budget", "cell.arm", "cell.seed", "problem")
 def check_order(phase: Phase) -> Violations:
-    """The lines stand in the order in which lanes run: models and tasks as registered, problems sorted, cells as in the
-    grid; none is left out before a later one.
+    """The lines are in the order in which lanes run: models and tasks as registered, problems sorted, cells as in
+    the grid. No lane is missing before a later one.
     """
     for number, shard in enumerate(phase.shards):
         last_position = (-1, -1, -1)
         for line, lane in enumerate(shard, start=1):
             if lane.position <= last_position:
-                yield lane, f"stands in line {line} of shard {number}, after lanes that run later"
+                yield lane, f"is in line {line} of shard {number}, after lanes that run later"
                 break
             last_position = lane.position
     if len(phase.shards) == 1:
@@ -38,25 +38,25 @@ def check_order(phase: Phase) -> Violations:
                 unit = phase.plan.units[number]
                 cell = unit.cells[cell_index]
                 expected_lane = f"{unit.model}/{unit.task}/{'/'.join(map(str, cell))}/{unit.problems[problem]}"
-                yield lane, f"is recorded where {expected_lane} runs first"
+                yield lane, f"is recorded first, but {expected_lane} should run first"
                 break
 
 
 @declare_invariant("attempts", "study", "costs.attempt")
 def check_attempts(phase: Phase) -> Violations:
-    """The attempt of a line is never before that of the line before."""
+    """The attempt of a line is never before the attempt of the previous line."""
     for shard in phase.shards:
         last_attempt = 1
         for lane in shard:
             if (attempt := lane.attempt) < last_attempt:
-                yield lane, f"costs.attempt is {attempt} after a line of attempt {last_attempt}"
+                yield lane, f"costs.attempt is {attempt}, but the line before is of attempt {last_attempt}"
             last_attempt = max(last_attempt, attempt)
 
 
 @declare_invariant("form", "study", "cache.granted", "trajectory", "grade_second")
 def check_form(phase: Phase) -> Violations:
-    """All records of a task have the fields of one version: grants, places in side files, second grades. Where an
-    outcome is locked, so have the full cache's, and those of all others.
+    """All records of a task have the fields of the same version: grants, places in side files, second grades. Where
+    an outcome is locked, this is so among the full cache's records and among all others.
     """
     tasks: dict[tuple[str, bool], list[LaneSummary]] = defaultdict(list)
     for shard in phase.shards:
@@ -71,12 +71,16 @@ def check_form(phase: Phase) -> Violations:
                 minority = (
                     [candidate for candidate in lanes if candidate.version_fields[index]] if is_usual else without
                 )
-                message = f"{name} is {'there' if is_usual else 'missing'}, unlike in most records of its task"
+                message = f"{name} is {'present' if is_usual else 'missing'}, unlike in most records of its task"
                 yield from ((lane, message) for lane in minority)
 
 
 @declare_invariant(
-    "own prompts", "study", "prompt", "problem", remedy="a task may ask the same twice: compare the two problems"
+    "own prompts",
+    "study",
+    "prompt",
+    "problem",
+    remedy="a task may contain the same question twice: compare the two problems",
 )
 def check_distinct_prompts(phase: Phase) -> Violations:
     """Two problems of a task have different prompts."""
@@ -86,15 +90,15 @@ def check_distinct_prompts(phase: Phase) -> Violations:
             model, task, *_, problem = lane.key
             first_problem = problems.setdefault((model, task, lane.prompt), problem)
             if first_problem != problem:
-                yield lane, f"prompt is that of {first_problem}"
+                yield lane, f"prompt is the same as that of {first_problem}"
                 break
 
 
 @declare_invariant("full use", "study", "cache.peak", "tokens", "stop", "problem", "state")
 def check_full_use(phase: Phase) -> Violations:
-    """What the lock says that the full cache held at the end of an answer is no less than the prompt in the probe's
-    lane of that problem, and no more than that and all that the task allows. It says so of every problem that is not
-    excluded there, and of no other.
+    """According to the lock, the full cache held at the end of an answer at least as many slots as the prompt has
+    in the probe's lane of that problem, and at most these plus the tokens that the task allows. The lock gives this
+    for exactly the problems that are not excluded there.
     """
     plan = phase.plan
     for number, unit in enumerate(plan.units) if plan.phase == "probe" and plan.full_cache_slots else ():
@@ -106,15 +110,15 @@ def check_full_use(phase: Phase) -> Violations:
             slots = plan.full_cache_slots.get((unit.model, unit.task, lane.body["problem"]))
             if (slots is None) != (state == "excluded"):
                 recorded = "has none" if slots is None else f"has {slots} slots"
-                yield lane, f"full_use of the lock {recorded} of a problem whose lane is {state!r}"
+                yield lane, f"full_use of the lock {recorded} for a problem whose lane is {state!r}"
             elif slots is not None:
                 prompt = int(Decimal(lane.cache["peak"])) - lane.fed_tokens
                 if not prompt <= slots <= prompt + max_fed_tokens:
                     bounds = f"{prompt} to {prompt + max_fed_tokens}"
-                    yield lane, f"full_use of the lock has {slots} slots, a prompt and an answer have {bounds}"
+                    yield lane, f"full_use of the lock has {slots} slots, but a prompt with its answer has {bounds}"
 
 
-@declare_invariant("own draws", "study", "text", "cell.seed", remedy=f"a model may be that sure of itself: {REPLAY}")
+@declare_invariant("own draws", "study", "text", "cell.seed", remedy=f"a very certain model may cause this: {REPLAY}")
 def check_distinct_samples(phase: Phase) -> Violations:
     """At a temperature above 0, two seeds do not give the same text in every problem of an arm that fails 30."""
     if not phase.plan.is_sampled:
@@ -132,7 +136,7 @@ def check_distinct_samples(phase: Phase) -> Violations:
             unsure_pairs = [pair for pair in pairs if not pair[0].is_correct]
             if len(unsure_pairs) >= MIN_UNSURE and all(a.text_digest == b.text_digest for a, b in pairs):
                 first, copy = unsure_pairs[0]
-                yield copy, f"text is that of {first}, and so in all {len(pairs)} problems"
+                yield copy, f"text equals that of {first}, and this is so in all {len(pairs)} problems"
 
 
 def _planned_positions(phase: Phase) -> Iterator[tuple[int, int, int]]:

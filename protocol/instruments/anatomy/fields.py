@@ -37,7 +37,10 @@ class AnyOf(fields.Kind):
 
 _GRADE = Choice(CORRECT, "wrong", "no answer", "scored", "timeout", "error")
 _SPAN = TupleOf((Integer(), Integer()), "[start, stop], two whole numbers")
-_ANSWER = {"text": Field(Text(), "The text with which the model continued."), "grade": Field(_GRADE, "Of the text.")}
+_ANSWER = {
+    "text": Field(Text(), "The text that the model wrote next."),
+    "grade": Field(_GRADE, "The grade of the text."),
+}
 _WINDOWS = ListOf(
     TupleOf((Integer(), Integer(), Text(), _GRADE), "[start, stop, text, grade]"),
     1,
@@ -47,10 +50,14 @@ _ARM_FIELDS = {
     "arm": Field(Text(), "The arm; oracle-occlusion selects by the labels themselves."),
     "budget": Field(Text(), "As in a record."),
     "slots": Field(OrNull(Integer(1)), "Slots granted per KV head and layer; null where the arm failed earlier."),
-    "needed": Field(Plain(lambda value: value is None, {"type": "null"}, "null"), "Null: labels tell it."),
+    "needed": Field(
+        Plain(lambda value: value is None, {"type": "null"}, "null"), "Always null: the labels determine it."
+    ),
 }
 _CONTINUED = Table({**_ARM_FIELDS, **_ANSWER})
-_REFUSED = Table({**_ARM_FIELDS, "state": Field(Choice("failed"), "How it ended."), "reason": Field(Text(), "Why.")})
+_REFUSED = Table(
+    {**_ARM_FIELDS, "state": Field(Choice("failed"), "How the continuation ended."), "reason": Field(Text(), "Why.")}
+)
 _VALUES = Table(
     {
         "sha256": Field(DIGEST, "Digest of the side file, and its name."),
@@ -60,9 +67,9 @@ _VALUES = Table(
                 1,
                 expected="a list of [name, layer or null]",
             ),
-            "The signals of its first rows; layer is null where all layers share a row.",
+            "The signals of the first rows; layer is null where all layers share a row.",
         ),
-        "kept": Field(Integer(), "How many rows follow, one for each entry of `kept`."),
+        "kept": Field(Integer(), "The number of rows that follow, one for each entry of `kept`."),
     }
 )
 
@@ -85,18 +92,18 @@ _HEAD = {
     "model": Field(Text(), "The model."),
     "task": Field(Text(), "The task."),
     "problem": Field(Text(), "Id of a development problem."),
-    "half": Field(Choice(*HALVES), "Even MD5 of the id, as a number: the half that chooses; odd: the half that tests."),
+    "half": Field(Choice(*HALVES), 'The half: "choose" if the MD5 of the id is even as a number, "test" if it is odd.'),
     "chosen": Field(DIGEST, "Digest of anatomy/chosen.json.", if_absent="a trace of the choosing half"),
-    "state": Field(Choice(*STATES), "What became of it."),
-    "reason": Field(Text(), "Why, unless labelled; else empty."),
-    "time": Field(TIME, "UTC by the clock of the machine at the end; this time proves nothing."),
+    "state": Field(Choice(*STATES), "How labelling the trace ended."),
+    "reason": Field(Text(), "Why the trace is not labelled; empty if it is."),
+    "time": Field(TIME, "UTC time at the end, by the machine's clock; it proves nothing."),
 }
 _FAILED = "it failed before"
 _ANSWERED = {
     "prompt": Field(DIGEST, "Digest of the canonical [context, query] token ids."),
     "prompt_tokens": Field(Integer(1), "Tokens of context and query."),
-    "text": Field(Text(), "The answer of the whole cache."),
-    "grade": Field(_GRADE, "Of the text."),
+    "text": Field(Text(), "The answer with the full cache."),
+    "grade": Field(_GRADE, "The grade of the text."),
 }
 _CUT = {
     "tokens": Field(Integer(1), "Tokens that are fed before the continuation: prompt, and reasoning up to the cut."),
@@ -110,10 +117,11 @@ _LABELLED = {
         "By reading: the window is replaced by other tokens, or its slots are removed from the cache.",
     ),
     "kept": Field(
-        ListOf(AnyOf((_CONTINUED, _REFUSED), "what an arm kept"), 1),
-        "What each evicting arm kept at the cut, at each budget, followed by what the labels keep.",
+        ListOf(AnyOf((_CONTINUED, _REFUSED), "tokens that an arm kept"), 1),
+        "The tokens that each evicting arm kept at the cut, at each budget, followed by those that the "
+        "labels would keep.",
     ),
-    "values": Field(_VALUES, "Signals and kept slots by token, in a side file."),
+    "values": Field(_VALUES, "The side file with signals and kept slots for each token."),
 }
 _NO_LABEL = "no label could be read"
 _SLIPPED = _make_optional("`slip` is not registered, or the thought is too short", slip=Field(_SLIP, "SlipKV."))
@@ -135,7 +143,7 @@ EVENTS: Mapping[str, Field] = MappingProxyType(
             Table(
                 {
                     "number": Field(Integer(1), "The attempt, from 1."),
-                    "records": Field(Integer(), "Traces that it found."),
+                    "records": Field(Integer(), "The number of traces that it found."),
                 }
             ),
             "An attempt to label traces began.",
@@ -150,8 +158,8 @@ EVENTS: Mapping[str, Field] = MappingProxyType(
 )
 _DOCUMENT = {
     "lock": Field(DIGEST, "The lock."),
-    "traces": Field(HEAD, "The trace lines that it was computed from, and the chain of the last one."),
-    "ledger": Field(HEAD, "The ledger before it."),
+    "traces": Field(HEAD, "The number of trace lines that it was computed from, and the chain of the last of them."),
+    "ledger": Field(HEAD, "The ledger's head before it."),
 }
 CHOSEN = replace(declare_document("anatomy, chosen", _DOCUMENT), allow_extra=True)
 VERDICT = replace(
@@ -167,7 +175,7 @@ def find_fault(body: Any, index: int = 0) -> str | None:
     if wrong := fields.find_fault(kind, body, "body"):
         return wrong
     if bool(body["reason"]) == (state == "labelled"):
-        return f"body.reason: must be {'empty' if state == 'labelled' else 'said'} in the state {state!r}"
+        return f"body.reason: must {'be empty' if state == 'labelled' else 'give a reason'} in the state {state!r}"
     if ("chosen" in body) != (body["half"] == "test"):
         return "body.chosen: must be present in the testing half, and only there"
     return None

@@ -59,15 +59,17 @@ def _iter_subjects(context: AnatomyContext, values: Callable[[Body], bytes]) -> 
 
 @declare_invariant("lock", "line")
 def check_lock(context: AnatomyContext, body: Body) -> str:
-    """Each line is of this lock."""
+    """Each line belongs to this lock."""
     if body["registration"] != context.digest:
-        return f"registration is {body['registration']}, the lock's digest {context.digest}"
+        return f"registration is {body['registration']}, but the lock's digest is {context.digest}"
     return ""
 
 
 @declare_invariant("order", "file")
 def check_order(context: AnatomyContext) -> str:
-    """Line for line it is what was registered: the choosing half of all models and tasks, then the other."""
+    """The lines are those that were registered, in this order: the choosing half of all models and tasks, then the
+    testing half.
+    """
     recorded = [
         _format_line(ExpectedTrace(*(body[name] for name in ExpectedTrace._fields))) for body in context.traces.bodies
     ]
@@ -78,15 +80,15 @@ def check_order(context: AnatomyContext) -> str:
 def check_half(context: AnatomyContext, body: Body) -> str:
     """`half` follows from the MD5 of the problem's id."""
     if body["half"] != (expected := assign_half(body["problem"], context.content["items"].get(body["task"], {}))):
-        return f"half is {body['half']!r}, the MD5 of its id or its cluster says {expected!r}"
+        return f"half is {body['half']!r}, but the MD5 of its id or its cluster gives {expected!r}"
     return ""
 
 
 @declare_invariant("development", "line")
 def check_split(context: AnatomyContext, body: Body) -> str:
-    """Each problem is of the development split."""
+    """Each problem is in the development split."""
     if body["problem"] not in context.content["items"].get(body["task"], {}).get("dev", ()):
-        return "is not of the development split"
+        return "is not in the development split"
     return ""
 
 
@@ -98,51 +100,51 @@ def check_state(context: AnatomyContext, body: Body) -> str:
     if state == "failed":
         return ""
     if (state == "wrong") != (body["grade"] != CORRECT):
-        return f"state is {state!r} with the grade {body['grade']!r}"
+        return f"state is {state!r}, which contradicts the grade {body['grade']!r}"
     if "span" in body:
         is_short = body["span"][1] - body["span"][0] < context.anatomy["window"]
         if state != "wrong" and (state == "short") != is_short:
-            return f"state is {state!r} with the span {body['span']}"
+            return f"state is {state!r}, which contradicts the span {body['span']}"
     if "control" in body and state not in ("wrong", "short"):
         is_changed = body["control"]["grade"] != body["grade"]
         if is_changed and state != "unreproduced":  # also the state if the text, fed again, has another grade
-            return f"state is {state!r} with a control that is {body['control']['grade']!r}"
+            return f"state is {state!r}, which contradicts a control that is graded {body['control']['grade']!r}"
     if state in MEASURED:
         has_flip = any(grade != CORRECT for *_, grade in body["windows"][context.anatomy["reading"]])
         if (state == "labelled") != has_flip:
-            return f"state is {state!r}, and {'a' if has_flip else 'no'} window changed the grade"
+            return f"state is {state!r}, but {'a' if has_flip else 'no'} window changed the grade"
     return ""
 
 
 @declare_invariant("span", "line")
 def check_span(context: AnatomyContext, body: Body) -> str:
-    """`span` is what may be occluded of `tokens`, never the last of them."""
+    """`span` is the part of `tokens` that may be occluded; it never includes the last token."""
     if "span" not in body:
         return ""
     (start, stop), n, prompt = body["span"], body["tokens"], body["prompt_tokens"]
     if n < prompt or (context.anatomy["occlude"] == "prompt" and n != prompt):
-        return f"tokens are {n}, the prompt has {prompt}"
+        return f"tokens is {n}, but the prompt has {prompt} tokens"
     expected_start = prompt if context.anatomy["occlude"] == "reasoning" else 0
     # A question that is fed after the context, right before the answer, is not part of the span.
     is_end_valid = (
         stop <= n - 1 if context.has_query_outside(body) and n == prompt else stop == max(expected_start, n - 1)
     )
     if start != expected_start or stop < start or not is_end_valid:
-        return f"span is [{start}, {stop}] of {n} tokens after a prompt of {prompt}"
+        return f"span is [{start}, {stop}], which does not fit {n} tokens with a prompt of {prompt}"
     return ""
 
 
 @declare_invariant("pieces", "line")
 def check_pieces(context: AnatomyContext, body: Body) -> str:
-    """There is one piece a token."""
+    """There is one piece for each token."""
     if "pieces" in body and len(body["pieces"]) != body["tokens"]:
-        return f"{len(body['pieces'])} pieces of {body['tokens']} tokens"
+        return f"{len(body['pieces'])} pieces, which does not fit {body['tokens']} tokens"
     return ""
 
 
 @declare_invariant("windows", "line")
 def check_windows(context: AnatomyContext, body: Body) -> str:
-    """Windows lie where span, window and stride put them, in both readings."""
+    """In both readings, the windows follow from span, window and stride."""
     if body["state"] not in MEASURED:
         return ""
     span = windows.Span(body["tokens"], body["tokens"], *body["span"])
@@ -151,13 +153,16 @@ def check_windows(context: AnatomyContext, body: Body) -> str:
     for reading in READINGS:
         recorded = [(start, stop) for start, stop, *_ in body["windows"][reading]]
         if recorded != expected:
-            return f"windows.{reading} has {len(recorded)} windows, {len(expected)} others lie on {body['span']}"
+            return (
+                f"windows.{reading} has {len(recorded)} windows, which differ from the {len(expected)} that lie "
+                f"on {body['span']}"
+            )
     return ""
 
 
 @declare_invariant("kept", "line")
 def check_retained(context: AnatomyContext, body: Body) -> str:
-    """Every arm that evicts is asked once at every budget, and so are the labels."""
+    """Every evicting arm has one entry for every budget, and so have the labels."""
     # In the order of the protocol, then the oracle's.
     if body["state"] not in MEASURED:
         return ""
@@ -167,9 +172,9 @@ def check_retained(context: AnatomyContext, body: Body) -> str:
     if "sweep" in context.content["protocol"]["content"]:  # the lock does not have the order of the candidates
         expected, recorded = sorted(expected), sorted(recorded)
     if recorded != expected:
-        return f"kept has {len(recorded)} entries, {len(expected)} others are registered"
+        return f"kept has {len(recorded)} entries, which differ from the {len(expected)} that are registered"
     if body["values"]["kept"] != len(recorded):
-        return f"values.kept is {body['values']['kept']}, kept has {len(recorded)} entries"
+        return f"values.kept is {body['values']['kept']}, but kept has {len(recorded)} entries"
     return ""
 
 
@@ -185,7 +190,7 @@ def _evicting_arms(context: AnatomyContext) -> list[str]:
 
 @declare_invariant("budget", "line")
 def check_budget(context: AnatomyContext, body: Body) -> str:
-    """`slots` is what the budget gives for the prompt."""
+    """`slots` follows from the budget and the prompt."""
     # With a question outside there are fewer: no field gives the tokens of the context alone.
     for row in body.get("kept", ()):
         expected, recorded = _budget_slots(context, body, row["arm"], row["budget"]), row["slots"]
@@ -193,7 +198,7 @@ def check_budget(context: AnatomyContext, body: Body) -> str:
         if expected is None or (recorded is None and "state" in row):
             continue
         if recorded is None or recorded > expected or (recorded < expected and not may_have_fewer):
-            return f"{row['arm']} at {row['budget']} has {recorded} slots, its budget gives {expected}"
+            return f"{row['arm']} at {row['budget']} has {recorded} slots, but its budget gives {expected}"
     return ""
 
 
@@ -209,7 +214,7 @@ def _budget_slots(context: AnatomyContext, body: Body, arm: str, budget: str) ->
 
 @declare_invariant("signals", "file")
 def check_signals(context: AnatomyContext) -> str:
-    """All traces of a model have the same signals, the position among them, beside the scores of arms."""
+    """All traces of a model have the same signals, including the position, in addition to the scores of arms."""
     # The arms that have scores may differ, since an arm evicts only in traces that are long enough.
     first: dict[str, Any] = {}
     for body in context.traces.bodies:
@@ -218,14 +223,14 @@ def check_signals(context: AnatomyContext) -> str:
         signals = body["values"]["signals"]
         model_signals = [signal for signal in signals if not signal[0].startswith(SCORING_PREFIX)]
         if first.setdefault(body["model"], model_signals) != model_signals:
-            return f"{_format_trace(body)}: its signals are not those of an earlier trace"
+            return f"{_format_trace(body)}: its signals differ from those of an earlier trace"
         if POSITION not in signals or len({tuple(signal) for signal in signals}) != len(signals):
-            return f"{_format_trace(body)}: a signal stands twice, or the position is missing"
+            return f"{_format_trace(body)}: a signal occurs twice, or the position is missing"
         scored_arms = {
             signal[0].removeprefix(SCORING_PREFIX) for signal in signals if signal[0].startswith(SCORING_PREFIX)
         }
         if unknown_arms := sorted(scored_arms - {*_evicting_arms(context)}):
-            return f"{_format_trace(body)}: {unknown_arms[0]!r} scores, and is no arm that evicts"
+            return f"{_format_trace(body)}: {unknown_arms[0]!r} has scores, but is not an arm that evicts"
     return ""
 
 
@@ -240,11 +245,11 @@ def check_rounding(context: AnatomyContext, body: Body, value_bytes: bytes) -> s
 
 @declare_invariant("shares", "values")
 def check_shares(context: AnatomyContext, body: Body, value_bytes: bytes) -> str:
-    """What is kept is a share of the heads, over all tokens at most what was granted."""
+    """Each kept share is a share of the heads, and over all tokens the shares sum to at most the granted slots."""
     # Tokens that are fed after the eviction are kept besides. An arm without an eviction has NaN everywhere.
     n, signals = body["tokens"], len(body["values"]["signals"])
     if "kept" not in body:
-        return "" if body["values"]["kept"] == 0 else "values.kept is not 0, and nothing was kept"
+        return "" if body["values"]["kept"] == 0 else "values.kept is not 0, but nothing was kept"
     later_tokens = n - body["span"][1] if context.has_query_outside(body) and n == body["prompt_tokens"] else 1
     for index, retained in enumerate(body["kept"], start=signals):
         row = _read_row(value_bytes, index, n)
@@ -256,14 +261,15 @@ def check_shares(context: AnatomyContext, body: Body, value_bytes: bytes) -> str
             1 + 2.0 ** (1 - SIGNIFICANT_BITS)
         ):
             return (
-                f"{retained['arm']} at {retained['budget']}: kept {sum(row):.1f} slots a head, {max_slots} were granted"
+                f"{retained['arm']} at {retained['budget']}: kept {sum(row):.1f} slots in each head, but only "
+                f"{max_slots} were granted"
             )
     return ""
 
 
 @declare_invariant("oracle", "values")
 def check_oracle(context: AnatomyContext, body: Body, value_bytes: bytes) -> str:
-    """What the oracle kept is what the windows of its trace say."""
+    """The tokens that the oracle kept follow from the windows of its trace."""
     # Before its eviction it retains as many tokens as were granted, and all later ones: `span` ends where that happens.
     if "windows" not in body:
         return ""
@@ -280,13 +286,13 @@ def check_oracle(context: AnatomyContext, body: Body, value_bytes: bytes) -> str
             *sorted(range(event_end), key=priorities.__getitem__)[max(0, event_end - retained["slots"]) :]
         }
         if [*row] != [float(position in oracle_positions or position >= event_end) for position in range(n)]:
-            return f"{ORACLE} at {retained['budget']}: kept other tokens than those that its windows say"
+            return f"{ORACLE} at {retained['budget']}: kept tokens other than those that its windows determine"
     return ""
 
 
 @declare_invariant("position", "values")
 def check_position(context: AnatomyContext, body: Body, value_bytes: bytes) -> str:
-    """The signal `position` is the position."""
+    """The signal `position` gives the position of each token."""
     signals = body["values"]["signals"]
     if POSITION not in signals:
         return ""  # the invariant "signals" reports it
@@ -298,16 +304,24 @@ def check_position(context: AnatomyContext, body: Body, value_bytes: bytes) -> s
 
 @declare_invariant("slip", "line")
 def check_slip(context: AnatomyContext, body: Body) -> str:
-    """What is dropped of a thought is there where `slip` is registered, with its signals."""
+    """The results without dropped tokens of the thought are present if and only if `slip` is registered, together
+    with their signals.
+    """
     share = context.anatomy.get("slip")
     if share is None or "span" not in body or body["state"] not in (*MEASURED, "wrong"):
-        return "slip is there, and is not due" if "slip" in body or slip.ANSWER_ATTENTION in _names(body) else ""
+        return (
+            "slip is present, but must be absent here"
+            if "slip" in body or slip.ANSWER_ATTENTION in _names(body)
+            else ""
+        )
     count = int(Decimal(share) * (body["span"][1] - body["prompt_tokens"]))
     if body["state"] == "wrong" and body.get("control", {}).get("grade") != body["grade"]:
         count = 0  # without its control a wrong answer is not reproduced
     for name, is_there in (("slip", "slip" in body), (slip.ANSWER_ATTENTION, slip.ANSWER_ATTENTION in _names(body))):
         if is_there != (count > 0):
-            return f"{name} is {'there' if is_there else 'missing'}, and {count} tokens of the thought are dropped"
+            return (
+                f"{name} is {'present' if is_there else 'missing'}, although {count} tokens of the thought are dropped"
+            )
     return ""
 
 
@@ -317,13 +331,16 @@ def _names(body: Body) -> list[str]:
 
 @declare_invariant("answer attention", "values")
 def check_answer_attention(context: AnatomyContext, body: Body, value_bytes: bytes) -> str:
-    """What an answer attends to in its thought is a share of all of its attention."""
+    """The answer's attention to the tokens of the thought is a share of all its attention."""
     if slip.ANSWER_ATTENTION not in _names(body):
         return ""
     index, n, prompt = _names(body).index(slip.ANSWER_ATTENTION), body["tokens"], body["prompt_tokens"]
     row = _read_row(value_bytes, index, n)
     if not all(map(math.isnan, row[:prompt])) or not all(0 <= value <= 1 for value in row[prompt:]):
-        return f"{slip.ANSWER_ATTENTION} is no share of the attention that tokens of the thought get"
+        return (
+            f"{slip.ANSWER_ATTENTION} must be missing for tokens of the prompt and a share from 0 to 1 for every "
+            "later token"
+        )
     if (total := sum(row[prompt:])) > 1 + 2.0 ** (1 - SIGNIFICANT_BITS):
         return f"{slip.ANSWER_ATTENTION} sums to {total:.3f}, more than all of an answer's attention"
     return ""

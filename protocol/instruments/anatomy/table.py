@@ -50,8 +50,8 @@ class Anatomy:
     stride: int = declare(Integer(1, MOST), "Tokens from the beginning of one window to that of the next.", 16)
     reading: Reading = declare(
         Choice(*get_args(Reading), noun="value"),
-        'What becomes of a window in the registered test: "padded", other tokens stand there and the '
-        'text is read anew, or "dropped", its slots leave the cache. Both are always recorded.',
+        'How a window is occluded in the registered test: "padded" replaces its tokens by others and reads '
+        'the text again, "dropped" removes its slots from the cache. Both are always recorded.',
         "dropped",
     )
     occlude: Occlude = declare(
@@ -60,59 +60,61 @@ class Anatomy:
         'the context of the problem, or "all".',
         "reasoning",
     )
-    new_tokens: int = declare(Integer(1, MOST), "Most tokens of an answer after an occlusion.", 32)
+    new_tokens: int = declare(Integer(1, MOST), "The most tokens of an answer after an occlusion.", 32)
     alpha: Decimal = declare(Number("0.0001", "0.2"), "Chance of a false finding, over all models and tasks.", 0.05)
     draws: int = declare(Integer(1000, 1_000_000), "Draws of the bootstrap over traces.", 2000)
     seed: int = declare(Integer(0, MAX_INTEGER), "Seed of these draws.", 7)
     boundary: str | None = optional(
-        Text(r"\S(.{0,98}\S)?", "text of up to 100 characters, none of them a space at an end"),
+        Text(r"\S(.{0,98}\S)?", "text of up to 100 characters, without a space at either end"),
         "The text whose last occurrence in what the model wrote begins its answer.",
         "\\boxed{",
-        if_absent="the last `tail` tokens are the answer, as where the text does not occur",
+        if_absent="the last `tail` tokens are the answer, as they are where the text does not occur",
         only_if=WRITTEN,
     )
     tail: int | None = optional(
         Integer(1, MOST),
-        "Tokens at the end of a trace that are its answer where `boundary` finds none.",
+        "The number of tokens at the end of a trace that count as its answer where `boundary` does not occur.",
         TAIL,
         if_absent=str(TAIL),
         only_if=WRITTEN,
     )
     cut: Decimal | None = optional(
         Number("0.01", "1"),
-        "The share of its reasoning after which the model goes on by itself; 1: right before its answer.",
+        "The share of its reasoning after which the model continues freely; 1: right before its answer.",
         0.5,
         if_absent="1",
         only_if=WRITTEN,
     )
     beyond: str | None = optional(
         Choice(*BEYOND, noun="value"),
-        'What an agreement has to exceed to count as more than position: "parts", the position within the prompt '
-        'and within the written text, each with a level and a slope, or "position", one slope for both.',
+        'How position is controlled for, so that agreement counts only beyond it: "parts" uses the position '
+        'within the prompt and within the written text, each with a level and a slope; "position" uses one '
+        "slope for both.",
         PARTS,
-        if_absent='parts; in studies that ship, "position"',
+        if_absent='"parts"; in the studies that ship with kv-prereg, "position"',
     )
     traces: int | None = optional(
         Integer(1, 1_000_000),
-        "Development problems of each task and model, the first of the split.",
+        "The number of development problems of each task and model; the first of the split are taken.",
         100,
         if_absent="all",
     )
 
     slip: Decimal | None = optional(
         Number("0.01", "0.5"),
-        "The share of its thought, of the tokens that the answer attends to least (SlipKV), that is dropped before "
-        "the answer, of wrong answers too; as many are dropped by chance, and of those it attends to most.",
+        "The share of the thought that is dropped before the answer: the tokens to which the answer attends "
+        "least (SlipKV). For comparison as many are dropped at random, and as many to which it attends most. "
+        "Wrong answers are treated alike.",
         0.3,
         if_absent="nothing is",
         only_if=WRITTEN,
     )
     sampled: bool | None = optional(
         TRUE,
-        "The tokens of traces and continuations are drawn at the temperature and top_p of `[generation]`, with the "
-        "noise of the first of `seeds`; every continuation of a problem has the noise of its trace.",
+        "Tokens of traces and continuations are sampled at the temperature and top_p of `[generation]`, with "
+        "the noise of the first of `seeds`; every continuation has the noise of its trace.",
         True,
-        if_absent="both are greedy, whatever the arms are",
+        if_absent="both are greedy, also if the arms sample",
     )
 
     def occlusion(self) -> Occlusion:
@@ -148,22 +150,30 @@ def faults(anatomy: Anatomy, design: "Design", evicting: Sequence[str]) -> Itera
     """Yield one line, with the fix, for each fault of [anatomy] in a design. evicting: the arms that evict."""
     if anatomy.stride > anatomy.window:
         yield (
-            f"anatomy.stride: {anatomy.stride} is more than the window of {anatomy.window}, so that tokens "
-            f"between two windows are never occluded; write {anatomy.window} or less"
+            f"anatomy.stride: {anatomy.stride} is more than the window of {anatomy.window}, so tokens between "
+            f"two windows would never be occluded; write {anatomy.window} or less"
         )
     if anatomy.beyond == POSITION and anatomy.occlude == "all":
         yield (
-            "anatomy.beyond: one slope leaves the step between prompt and written text, with which any signal agrees "
-            f'that only tells them apart; write "{PARTS}", or occlude one of them'
+            "anatomy.beyond: one slope ignores the step between prompt and written text, so any signal that "
+            f'merely separates the two would agree; write "{PARTS}", or occlude only one of them'
         )
     if anatomy.slip is not None and anatomy.cut not in (None, Decimal(1)):
-        yield f"anatomy.slip: is dropped right before the answer, not after {anatomy.cut} of the thought; leave out cut"
+        yield (
+            f"anatomy.slip: drops tokens right before the answer, not after {anatomy.cut} of the thought; leave cut out"
+        )
     if anatomy.sampled and design.generation.temperature == 0:
-        yield "anatomy.sampled: nothing is drawn at temperature 0; leave sampled out, or set generation.temperature"
+        yield "anatomy.sampled: nothing is sampled at temperature 0; leave sampled out, or set generation.temperature"
     if ORACLE in [arm.name for arm in design.arms]:
-        yield f"arms.{ORACLE}: is what [anatomy] calls what its labels keep; name the arm otherwise"
+        yield (
+            f"arms.{ORACLE}: this name is reserved in [anatomy] for the tokens that labels keep; give the arm "
+            "another name"
+        )
     if not evicting:
-        yield "anatomy: no arm evicts, and what arms keep is held against the labels; add one or leave it out"
+        yield (
+            "anatomy: no arm evicts, so there are no kept tokens to compare with the labels; add an evicting "
+            "arm, or leave [anatomy] out"
+        )
 
 
 def refuse_infeasible(anatomy: Anatomy, items: Mapping[str, Any], scored: Sequence[str]) -> None:
@@ -172,13 +182,13 @@ def refuse_infeasible(anatomy: Anatomy, items: Mapping[str, Any], scored: Sequen
     """
     if scored:
         raise BadInput(
-            f"anatomy: the answers of {scored[0]} have scores, and a label asks whether a right one turns "
-            "wrong; leave [anatomy] out, or the task"
+            f"anatomy: the answers of {scored[0]} have scores, but labels need answers that are right or "
+            "wrong; leave out [anatomy] or the task"
         )
     for name, item in items.items():
         halves = {assign_half(problem, item) for problem in item["dev"][: anatomy.traces]}
         if missing := [half for half in HALVES if half not in halves]:
             raise BadInput(
-                f"anatomy: of the development problems of {name} none falls into the half {missing[0]!r} (by "
-                "the MD5 of its id or its cluster); take more of them: dev of the task, or anatomy.traces"
+                f"anatomy: no development problem of {name} falls into the half {missing[0]!r} (by the MD5 of "
+                "its id or its cluster); take more problems: raise dev of the task, or anatomy.traces"
             )

@@ -89,16 +89,16 @@ def unpack_values(path: Path, size: int) -> bytes:
     try:
         compressed = files.read(path, MAX_VALUES_BYTES)
     except FileNotFoundError:
-        raise Tampered(f"{VALUES}/{path.name}: missing, and a line cites it") from None
+        raise Tampered(f"{VALUES}/{path.name}: missing, although a line cites it") from None
     if hashlib.sha256(compressed).hexdigest() != path.name:
-        raise Tampered(f"{VALUES}/{path.name}: is not the file that its name digests")
+        raise Tampered(f"{VALUES}/{path.name}: has a digest that differs from its name")
     try:
         decompressor = zlib.decompressobj()
         data = decompressor.decompress(compressed, min(size, MAX_VALUES_BYTES) + 1)
     except zlib.error:
-        raise Tampered(f"{VALUES}/{path.name}: does not unpack") from None
+        raise Tampered(f"{VALUES}/{path.name}: cannot be unpacked") from None
     if len(data) != size or not decompressor.eof or decompressor.unused_data:
-        raise Tampered(f"{VALUES}/{path.name}: does not hold the {size} bytes that its line says")
+        raise Tampered(f"{VALUES}/{path.name}: does not have the {size} bytes that its line gives")
     return data
 
 
@@ -122,7 +122,7 @@ class TraceWriter(BodyWriter):
         self.refuse_fault(body)
         digest = hashlib.sha256(side_file).hexdigest() if side_file else None
         if digest != body.get("values", {}).get("sha256"):
-            raise BadInput("anatomy: body.values.sha256: is not that of the values beside it")
+            raise BadInput("anatomy: body.values.sha256: differs from the digest of its values")
         if digest is not None and not files.exists(path := self.path.parent / VALUES / digest):
             files.create(path, side_file)
         super().append(body)
@@ -182,14 +182,14 @@ def verify(study: Registration, traces: Bodies) -> int:
     begun, last, entered_after = 0, "", dict[str, int]()
     for event, entry_body in ((entry.event, entry.body) for entry in study.entries if entry.event in EVENTS):
         if VERDICT_EVENT in entered_after:
-            raise Tampered(f"{ledger.NAME}: the anatomy goes on after its verdict")
+            raise Tampered(f"{ledger.NAME}: the anatomy continues after its verdict")
         begun += event == INSTRUMENT.name
         if event in CITED:
             if event in entered_after or last != INSTRUMENT.end_event:
-                raise Tampered(f"{ledger.NAME}: {event} stands twice, or follows no attempt that ended")
+                raise Tampered(f"{ledger.NAME}: {event} occurs twice, or does not follow an attempt that ended")
             name = CITED[event]
             if entry_body[name.removesuffix(".json")] != read_document(study, name).digest:
-                raise Tampered(f"{ledger.NAME}: its {event} line cites another {ANATOMY}/{name}")
+                raise Tampered(f"{ledger.NAME}: its {event} line cites a different {ANATOMY}/{name}")
             entered_after[event] = begun
         last = event
     _check_order(study, traces, attempts, entered_after)
@@ -203,23 +203,27 @@ def _check_order(study: Registration, traces: Bodies, attempts: int, entered_aft
             continue
         content = read_document(study, name).content
         if content["lock"] != study.lock.digest:
-            raise Tampered(f"{ANATOMY}/{name}: names another lock")
+            raise Tampered(f"{ANATOMY}/{name}: names a different lock")
         if content["traces"] != traces.head_at(count):
-            raise Tampered(f"{ANATOMY}/{name}: rests on other traces than those that are here")
+            raise Tampered(f"{ANATOMY}/{name}: was computed from traces other than those in this folder")
         head = content["ledger"]
         if head["count"] > len(study.entries) or head != ledger.head_of(study.entries[: head["count"]]):
-            raise Tampered(f"{ANATOMY}/{name}: names a ledger head that this ledger never had")
+            raise Tampered(f"{ANATOMY}/{name}: names a ledger head that never was in this ledger")
         if name == VERDICT and content["chosen"] != read_document(study, CHOSEN).digest:
-            raise Tampered(f"{ANATOMY}/{name}: names another choice")
+            raise Tampered(f"{ANATOMY}/{name}: names a different choice")
     for body in traces.bodies:
         if body["attempt"] > attempts:
             raise Tampered(f"{TRACES}: attempt {body['attempt']} is not one of the ledger's")
         is_late = body["attempt"] > entered_after.get(CHOSEN_EVENT, attempts)
         if is_late != (body["half"] == TEST):
-            message = "chooses, and was labelled after the choice" if is_late else "tests, and nothing was chosen"
+            message = (
+                "belongs to the choosing half, but was labelled after the choice"
+                if is_late
+                else "belongs to the testing half, but nothing had been chosen"
+            )
             raise Tampered(f"{TRACES}: {body['problem']} {message}")
         if body["half"] == TEST and body["chosen"] != read_document(study, CHOSEN).digest:
-            raise Tampered(f"{TRACES}: {body['problem']} was labelled under another choice")
+            raise Tampered(f"{TRACES}: {body['problem']} was labelled under a different choice")
 
 
 def _write_once(
@@ -227,11 +231,11 @@ def _write_once(
 ) -> None:
     path, result = study.folder / ANATOMY / name, canonical.loads(canonical.dumps(result), name)
     if shared := {"lock", "traces", "ledger", *header} & result.keys():
-        raise BadInput(f"{name}: {min(shared)} is the document's own")
+        raise BadInput(f"{name}: {min(shared)} is reserved for the document itself")
     if files.exists(path):
         content = read_document(study, name).content
         if {key: content.get(key) for key in result} != result:
-            raise Tampered(f"{ANATOMY}/{name}: holds something else of the same traces")
+            raise Tampered(f"{ANATOMY}/{name}: has different content for the same traces")
         return
     ledger.refuse_closed(study.folder)
     head = {"lock": study.lock.digest, "traces": traces, "ledger": ledger.read_head(study.folder)}

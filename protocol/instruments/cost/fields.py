@@ -11,8 +11,8 @@ STATES = ("ok", "out of memory", "failed")
 _SECONDS = Text(r"[0-9]+\.[0-9]{9}", 'seconds with nine places, such as "0.250000000"')
 _RATE = Text(r"[0-9]+\.[0-9]{3}", 'a number with three places, such as "1200.500"')
 _LOAD = Text(r"[0-9]+\.[0-9]{2}", 'a number with two places, such as "0.25"')
-_CUDA = "the device is no CUDA one"
-_PROC = "the system does not tell"
+_CUDA = "the device is not a CUDA device"
+_PROC = "the system does not report it"
 
 MACHINE = Table(
     {
@@ -24,8 +24,8 @@ MACHINE = Table(
         "device": Field(Text(), 'The accelerator, or "cpu".'),
         "device_memory": Field(Integer(1), "Bytes of the accelerator's memory.", if_absent=_CUDA),
         "torch": Field(Text(), "Its version."),
-        "threads": Field(Integer(1), "Threads of torch, as registered."),
-        "clock": Field(Text(), "What measured seconds."),
+        "threads": Field(Integer(1), "Number of threads that torch uses, as registered."),
+        "clock": Field(Text(), "The clock that measured the seconds."),
     }
 )
 _POINT = Table(
@@ -41,12 +41,12 @@ _PHASE: Mapping[str, Field] = {
     "tokens": Field(Integer(1), "Tokens that were fed, summed over all lanes."),
     "seconds": Field(_SECONDS, "Wall-clock seconds of the timed run."),
     "cpu_seconds": Field(_SECONDS, "Processor time of the process over all cores, in the same run."),
-    "tokens_per_second": Field(_RATE, "The tokens over the seconds."),
-    "rss_peak": Field(Integer(1), "High-water mark of the resident set, of the preceding memory run.", if_absent=_PROC),
+    "tokens_per_second": Field(_RATE, "The tokens divided by the seconds."),
+    "rss_peak": Field(Integer(1), "The largest resident set of the preceding memory run.", if_absent=_PROC),
     "allocated_peak": Field(
-        Integer(1), "torch.cuda.max_memory_allocated, of the preceding memory run.", if_absent=_CUDA
+        Integer(1), "torch.cuda.max_memory_allocated of the preceding memory run.", if_absent=_CUDA
     ),
-    "reserved_peak": Field(Integer(1), "torch.cuda.max_memory_reserved, of the preceding memory run.", if_absent=_CUDA),
+    "reserved_peak": Field(Integer(1), "torch.cuda.max_memory_reserved of the preceding memory run.", if_absent=_CUDA),
 }
 _MEMORY = Table(
     {
@@ -65,25 +65,25 @@ MEASURED = Table(
     {
         "attempt": Field(Integer(1), "The attempt that made the measurement."),
         "repetition": Field(Integer(1), "From 1."),
-        "point": Field(_POINT, "What was run."),
-        "state": Field(Choice(*STATES), "How it ended."),
-        "reason": Field(Text(), "Why, unless ok; else empty."),
+        "point": Field(_POINT, "The settings of the run."),
+        "state": Field(Choice(*STATES), "How the run ended."),
+        "reason": Field(Text(), "Why the run is not ok; empty if it is ok."),
         "slots": Field(OrNull(Integer(1)), "The budget per KV head and layer; null without one."),
         "prompts": Field(DIGEST, "Digest of the canonical token ids of all prompts."),
         "prefill": Field(Table(_PHASE), "From the start until every lane has its slots and its first token."),
         "decode": Field(Table(_PHASE), "From the end of the prefill to the last token."),
-        "memory": Field(_MEMORY, "What the slots took."),
+        "memory": Field(_MEMORY, "The memory of the slots."),
         "load": Field(
             Table(
                 {
                     "before": Field(_LOAD, "Load average of the last minute before the runs."),
-                    "after": Field(_LOAD, "And after them."),
+                    "after": Field(_LOAD, "Load average of the last minute after the runs."),
                 }
             ),
-            "How busy the machine was.",
+            "How busy the machine was before and after the runs.",
             if_absent=_PROC,
         ),
-        "time": Field(TIME, "UTC by the clock of the machine at the start; this time proves nothing."),
+        "time": Field(TIME, "UTC time at the start, by the machine's clock; it proves nothing."),
     }
 )
 OK_ONLY = ("prefill", "decode", "memory")  # present if and only if the state is ok
@@ -102,7 +102,7 @@ EVENTS: Mapping[str, Field] = MappingProxyType(
                 {
                     "number": Field(Integer(1), "The attempt, from 1."),
                     "machine": Field(Text(), "The measurement file of the machine."),
-                    "records": Field(Integer(), "Repetitions that were already in the file."),
+                    "records": Field(Integer(), "The number of repetitions that were already in the file."),
                 }
             ),
             "An attempt to measure time and memory began.",
@@ -111,7 +111,7 @@ EVENTS: Mapping[str, Field] = MappingProxyType(
             Table(
                 {
                     "machine": Field(Text(), "The measurement file of the machine."),
-                    "records": Field(Integer(), "Repetitions in it."),
+                    "records": Field(Integer(), "The number of repetitions in it."),
                     "head": Field(DIGEST, "The chain of its last line."),
                 }
             ),
@@ -130,5 +130,5 @@ def find_fault(body: Any, index: int) -> str | None:
     if wrong := fields.find_fault(kind, body, "body"):
         return wrong
     if bool(body["reason"]) == ok:
-        return f"body.reason: must be {'empty' if ok else 'said'} in the state {body['state']!r}"
+        return f"body.reason: must {'be empty' if ok else 'give a reason'} in the state {body['state']!r}"
     return None

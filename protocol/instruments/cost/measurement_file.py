@@ -67,7 +67,9 @@ def expected_lines(content: Mapping[str, Any]) -> list[ExpectedLine]:
     budgets = cost.get("budgets") or list(protocol["budgets"])
     axes = (protocol["models"], cost["prompt_tokens"], cost["lanes"], arms, budgets)
     if (most := math.prod(map(len, axes)) * cost["repetitions"]) > MAX_LINES:
-        raise BadInput(f"protocol.toml: cost.repetitions: {most:,} runs, over {MAX_LINES:,}; nobody measures so many")
+        raise BadInput(
+            f"protocol.toml: cost.repetitions: gives {most:,} runs, over the limit of {MAX_LINES:,}; write fewer"
+        )
     full_arms = {cell[3] for cell in content["grid"] if cell[2] == FULL}
     expected: list[ExpectedLine] = []
     for model in protocol["models"]:
@@ -102,7 +104,7 @@ def read_file(path: Path) -> Measurement:
     if not bodies:
         return Measurement(path.name, {}, "", [], head, torn)
     if path.name != file_name(bodies[0]["machine"]):
-        raise Tampered(f"{path.name}: is not named by its machine; another machine is another measurement")
+        raise Tampered(f"{path.name}: its name does not match its machine; each machine needs its own file")
     return Measurement(path.name, bodies[0]["machine"], bodies[0]["registration"], bodies[1:], head, torn)
 
 
@@ -161,7 +163,9 @@ def verify(study: Registration, measurements: list[Measurement]) -> int:
         name, measurement = entry_body["machine"], by_name.get(entry_body["machine"])
         if measurement is None:
             if entry_body["records"]:
-                raise Tampered(f"{FOLDER}/{name}: missing, and the ledger counts {entry_body['records']} lines in it")
+                raise Tampered(
+                    f"{FOLDER}/{name}: missing, although the ledger counts {entry_body['records']} lines in it"
+                )
             return JournalFile(name, ())
         header = {"registration": measurement.registration, "machine": measurement.machine}
         return JournalFile(name, measurement.bodies, [header])
@@ -173,11 +177,11 @@ def verify(study: Registration, measurements: list[Measurement]) -> int:
             numbers.setdefault(entry.body["machine"], set()).add(entry.body["number"])
     for measurement in measurements:
         if measurement.machine and measurement.name not in numbers:
-            raise Tampered(f"{FOLDER}/{measurement.name}: no attempt of the ledger measured it")
+            raise Tampered(f"{FOLDER}/{measurement.name}: belongs to no attempt of the ledger")
         recorded_attempts = {body["attempt"] for body in measurement.bodies}
         if unknown_attempts := sorted(recorded_attempts - numbers.get(measurement.name, set())):
             raise Tampered(
-                f"{FOLDER}/{measurement.name}: attempt {unknown_attempts[0]} of the ledger is not one on this machine"
+                f"{FOLDER}/{measurement.name}: attempt {unknown_attempts[0]} of the ledger was not made on this machine"
             )
     return attempts
 

@@ -92,7 +92,7 @@ def read_costs(folder: Path) -> list[MachineCosts]:
     refuse_special_files(folder)
     protocol = read_protocol(folder)
     if "cost" not in protocol:
-        raise NothingMeasured(f"{folder}: registers no [cost]; write one into a protocol before it is locked")
+        raise NothingMeasured(f"{folder}: registers no [cost]; add this table to a protocol before it is locked")
     machines = []
     for name, journal_lines in groupby(untrusted_files.read_lines(folder / FOLDER, "*.jsonl"), itemgetter(0)):
         try:
@@ -104,7 +104,7 @@ def read_costs(folder: Path) -> list[MachineCosts]:
                 f"{problem}); run: kv-prereg audit {folder}"
             ) from None
     if not any(machine.rows for machine in machines):
-        raise NothingMeasured(f"{folder}: nothing was measured yet; run: kv-prereg cost {folder}")
+        raise NothingMeasured(f"{folder}: nothing has been measured yet; run: kv-prereg cost {folder}")
     return [machine for machine in machines if machine.rows]
 
 
@@ -266,14 +266,14 @@ def _format_heading(costs: MachineCosts) -> list[str]:
         f"time and memory, measured on {machine['host']}: {machine['device']}, "
         f"{machine['processor']}, {machine['threads']} of {machine['cores']} cores",
         f"{costs.done} of {costs.due} repetitions; {costs.busy} began while something else ran (load average)",
-        f"prompts of made-up tokens, {costs.cost['new_tokens']} new tokens a lane; no verdict depends on this",
+        f"prompts of random tokens, {costs.cost['new_tokens']} new tokens a lane; no verdict depends on this",
     ]
     if repetitions < MIN_REPETITIONS:
         text_lines.append(f"{repetitions} repetitions: too few for an interval, which takes {MIN_REPETITIONS} or more")
     else:
         text_lines.append(
-            "[95 % intervals] over repetitions of this session, each by itself; ratios to the full cache are "
-            "paired within a repetition"
+            "[95 % intervals] over repetitions of this session, each taken alone; ratios to the full cache "
+            "are paired within a repetition"
         )
     return text_lines
 
@@ -321,14 +321,18 @@ def _format_fitting(costs: MachineCosts) -> list[str]:
         return []
     limit = costs.cost.get("fits_in")
     within = f" within {limit:,} bytes" if limit else ""
-    text_lines = ["", f"the most of the registered lanes that fit{within}, and tokens a second of decoding there"]
+    text_lines = ["", f"the largest registered number of lanes that fits{within}, and its tokens a second of decoding"]
     for batch in costs.largest:
         label = f"{batch.model}, {batch.prompt_tokens} tokens, {batch.budget}, {batch.arm}"
         if batch.lanes is None or batch.rate is None:
             text_lines.append(f"{label}: none")
             continue
-        remark = ", the most that were tried" if batch.lanes == batch.of else ""
-        ratio = "" if batch.ratio is None else f", {_format_level(batch.ratio, '.2f')} x full at its own most"
+        remark = ", the largest number that was tried" if batch.lanes == batch.of else ""
+        ratio = (
+            ""
+            if batch.ratio is None
+            else f", {_format_level(batch.ratio, '.2f')} x the full cache at its own largest number"
+        )
         text_lines.append(f"{label}: {batch.lanes} lanes{remark}: {_format_level(batch.rate, ',.0f')}{ratio}")
     return text_lines
 

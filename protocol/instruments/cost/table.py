@@ -28,10 +28,10 @@ class Cost:
     )
     new_tokens: int = declare(
         Integer(2, MOST),
-        "New tokens of every lane. The first comes from the prefill; decoding feeds all but the last.",
+        "New tokens of every lane. The first comes from the prefill; decoding feeds all except the last.",
         128,
     )
-    lanes: tuple[int, ...] = declare(ListOf(Integer(1, 65_536), 1), "How many lanes decode at once.", [1, 8])
+    lanes: tuple[int, ...] = declare(ListOf(Integer(1, 65_536), 1), "The numbers of lanes that decode at once.", [1, 8])
     repetitions: int = declare(Integer(1, 1000), "Timed runs of each arm, budget, length and number of lanes.", 5)
     warm_ups: int = declare(Integer(1, 100), "Warm-up runs before each timed run; the first measures memory.", 1)
     seed: int = declare(Integer(0, MAX_INTEGER), "Seed of the prompts, and of the order within a repetition.", 7)
@@ -44,11 +44,11 @@ class Cost:
     fits_in: int | None = optional(
         Integer(1, MAX_INTEGER),
         (
-            "The memory limit in bytes for the number of lanes: on CUDA for the peak reserved memory, on a CPU for "
-            "the peak of keys and values."
+            "The memory limit, in bytes, by which the largest fitting number of lanes is reported: on CUDA "
+            "it applies to the peak of reserved memory, on a CPU to the peak of keys and values."
         ),
         8_589_934_592,
-        if_absent="all that the device has",
+        if_absent="all memory of the device",
     )
 
 
@@ -83,4 +83,4 @@ def faults(cost: Cost, design: "Design", evicting: Sequence[str]) -> Iterator[st
     }
     for field, values in lists.items():
         for twice in sorted({str(value) for value in values if values.count(value) > 1}):
-            yield f"cost.{field}: {twice} stands twice; name each once"
+            yield f"cost.{field}: {twice} occurs twice; name each once"

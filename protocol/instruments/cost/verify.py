@@ -22,11 +22,11 @@ def check(study: Registration, is_claimed: bool, has_ended: bool = False) -> str
             raise Tampered(f"{measurement.name}: {describe_violations(wrong)}")
     nonempty = [measurement for measurement in measurements if measurement.bodies]
     if not attempts or not nonempty:
-        raise NotRun("registered, and not measured" + (" before the claim" if is_claimed else ""))
+        raise NotRun("registered, but not measured" + (" before the claim" if is_claimed else ""))
     summary = "; ".join(_summarise(measurement, len(expected)) for measurement in nonempty)
     if not is_claimed and any(len(measurement.bodies) < len(expected) or measurement.torn for measurement in nonempty):
         raise Unfinished(f"{summary}; run again: kv-prereg cost {study.folder}")
-    return f"{summary}; {len(invariants.INVARIANTS)} relations hold; no verdict depends on it"
+    return f"{summary}; {len(invariants.INVARIANTS)} relations are satisfied; no verdict depends on it"
 
 
 def _summarise(measurement: Measurement, expected_count: int) -> str:

@@ -70,7 +70,7 @@ NUMBER_TYPES: Mapping[str, str] = MappingProxyType(
 )
 LIST_FIELDS = ("cache.events", "cache.granted", "batch")  # not described as columns; only in the file
 RECORD_SETS = MappingProxyType(
-    {"confirm": "One row for each registered lane.", "probe": "Lanes on development problems, tried before."}
+    {"confirm": "One row for each registered lane.", "probe": "Lanes on development problems, run before."}
 )
 
 
@@ -88,8 +88,10 @@ def describe_dataset(study: Registration) -> dict[str, Any]:
         "@type": "sc:Dataset",
         "dct:conformsTo": CONFORMS,
         "name": study.lock.content["name"],
-        "description": f"{study.protocol['question']} Verdict of the registered rule: {verdict_text}. Lock: "
-        f"sha256:{study.lock.digest}. Whether this evidence holds, kv-prereg audit says.",
+        "description": (
+            f"{study.protocol['question']} Verdict of the registered rule: {verdict_text}. Lock: "
+            f"sha256:{study.lock.digest}. kv-prereg audit checks whether this evidence is intact."
+        ),
         "keywords": ["KV cache", "cache eviction", "pre-registration", *study.protocol["models"]],
         "distribution": [_describe_file(study, phase, path) for phase, path in paths.items()],
         "recordSet": [_describe_records(phase) for phase in paths],
@@ -114,7 +116,7 @@ def _describe_file(study: Registration, phase: str, path: Path) -> dict[str, Any
 def _describe_records(phase: str) -> dict[str, Any]:
     name = records.FOLDERS[phase]
     columns = [_describe_column(phase, path, field) for path, field in _scalar_fields(record_fields.BODY.fields)]
-    digest = Field(DIGEST, "Digest of the record, by which chain and seal name it.")
+    digest = Field(DIGEST, "Digest of the record, by which the chain and the seal cite it.")
     return {
         "@type": "cr:RecordSet",
         "@id": name,

@@ -32,7 +32,7 @@ def build_statement(study: Registration) -> dict[str, Any]:
         raise BadInput(f"{folder} has no verdict; run: kv-prereg confirm {folder}")
     verdict = study.verdict.content
     if (verdict.get("lock"), verdict.get("seal")) != (locked.digest, study.seal.digest):
-        raise Tampered(f"{VERDICT}: names another lock or seal; run: kv-prereg audit {folder}")
+        raise Tampered(f"{VERDICT}: names a different lock or seal; run: kv-prereg audit {folder}")
     judged, proofs = verdict["judged"], (folder / anchors.FOLDER).rglob("*")
     return {
         "_type": STATEMENT,

@@ -20,7 +20,7 @@ from protocol.messages import slot_sizes
 JUDGES = {"analysis/studies/gate.py", "analysis/judgement/gate.py"}
 _SOURCES = {
     "nonce": "a number that the registered auditor draws and signs after the lock",
-    "beacon": "a public beacon's value of after the lock",
+    "beacon": "a value that a public beacon publishes after the lock",
     "anchor": "the hash of the Bitcoin block that anchors the lock",
     "local": "a number that the author's machine draws when the claim is taken",
     "cited": "the value that the cited study draws for its own lock",
@@ -28,7 +28,7 @@ _SOURCES = {
 _MEMORY_NAMES = {
     "slots": "mean slots",
     "bytes": "mean bytes",
-    "total": "mean bytes, with those of the policy's own state,",
+    "total": "mean bytes, including the policy's own state,",
     READS: "mean slots that a new token reads",
 }
 _QUERY = {"inside": "is compressed together with", "outside": "follows after the compression of"}
@@ -44,7 +44,7 @@ def hypothesis(lock: Mapping[str, Any]) -> list[str]:
         ]
     return [
         *sentences,
-        f"What is tested of {decision['subject']} against {_join(decision['against'])} is the rule "
+        f"{decision['subject']} is tested against {_join(decision['against'])} by the rule "
         f"{decision['rule']!r}, over {lock['checks']['tests']} contrasts, with the numbers registered below.",
     ]
 
@@ -75,13 +75,13 @@ def describe_gate(lock: Mapping[str, Any]) -> list[str]:
     """
     content, models = lock["protocol"]["content"], lock["protocol"]["content"]["models"]
     if (registered := content.get("gate")) is None:
-        sentences = ["No gate is registered: nothing asks whether the full cache can do the task."]
+        sentences = ["No gate is registered: nothing checks whether the full cache can do the task."]
     else:
         pairs = itertools.product(models, (task["name"] for task in content["tasks"]))
         sentences = [
-            "The gate: of the held-out lanes of the full cache, for each model and task, a share must be "
-            "correct, and no more than a share may be cut by max_new_tokens before a correct answer; a lane "
-            "without a grade is not correct. Otherwise the verdict is INCONCLUSIVE and the study "
+            "The gate: for each model and task, a minimum share of the full cache's held-out lanes must be "
+            "correct, and at most a maximum share may be cut by max_new_tokens before a correct answer; a "
+            "lane without a grade counts as not correct. Otherwise the verdict is INCONCLUSIVE and the study "
             "uninformative, whatever the contrasts say.",
             *(
                 f"Gate of {model} on {task}: {full_cache_gate.gate_requirement(registered, model, task).text}."
@@ -91,10 +91,10 @@ def describe_gate(lock: Mapping[str, Any]) -> list[str]:
     if JUDGES.isdisjoint(lock["sources"]):
         return sentences
     sentences.append(
-        "SCREENED takes the place of these words where some contrast has fewer than 200 problems: such a "
-        "study decides nothing, whatever the rule says."
+        "The verdict is SCREENED instead where some contrast has fewer than 200 problems: such a study "
+        "decides nothing, whatever the rule says."
     )
-    return [*sentences, f"What is decided is for {models[0]} alone."] if len(models) == 1 else sentences
+    return [*sentences, f"The verdict is about {models[0]} alone."] if len(models) == 1 else sentences
 
 
 def _describe_memory(lock: Mapping[str, Any]) -> list[str]:
@@ -105,35 +105,39 @@ def _describe_memory(lock: Mapping[str, Any]) -> list[str]:
     memory, tolerance = _MEMORY_NAMES[decision.get("memory", "slots")], f"{float(decision['cache_tolerance']):.4g}"
     if is_against_full(decision):
         return [
-            f"Memory is unequal on purpose. Where the full cache's {memory}, as measured, do not exceed the "
-            f"other arm's by more than {tolerance} of them, nothing is saved: that contrast neither confirms "
-            "nor refutes."
+            f"Memory is unequal on purpose. Where the full cache's measured {memory} do not exceed the other "
+            f"arm's by more than {tolerance} of them, no memory is saved: that contrast neither confirms nor "
+            "refutes."
         ]
-    neither = "A contrast without that is neither won nor lost, and rules CONFIRMED out."
+    neither = "A contrast without matched memory is neither won nor lost, and rules CONFIRMED out."
     if "gate" not in _content(lock):
         return [
-            "Both arms held the same memory where neither arm's mean slots, as measured, exceed the other's "
-            f"by more than {tolerance} of them. {neither}"
+            "Memory is matched where neither arm's measured mean slots exceed the other's by more than "
+            f"{tolerance} of them. {neither}"
         ]
     if not is_judged_as_shipped(lock):
         beyond = (
-            "A subject that holds more is compared as iso-cache, with the comparator's next larger measurement."
+            "A subject that holds more memory is compared as iso-cache, with the comparator's next larger measurement."
             if decision.get("unmatched") == ISO_CACHE
-            else "A contrast in which it holds more than that is neither won nor lost, and rules CONFIRMED out."
+            else "A contrast in which the subject holds more than that is neither won nor lost, and rules "
+            "CONFIRMED out."
         )
         return [
-            f"Memory is matched where the subject's {memory}, as measured, do not exceed the comparator's by more "
-            f"than {tolerance} of them, in the mean over problems; a subject that holds less is never void. {beyond}",
+            f"Memory is matched where the subject's measured {memory} do not exceed the comparator's by more "
+            f"than {tolerance} of them, in the mean over problems; a contrast is never void because the "
+            f"subject holds less. {beyond}",
             *_describe_neighbours(_content(lock)),
-            "A win has to exceed what more memory may have bought: all that the comparator gains up to its next "
-            "measurement with as much, at the upper confidence limit; a loss, what less may have cost.",
+            "A win must exceed what more memory may have bought: the comparator's whole gain up to its next "
+            "measurement with as much memory, at the upper confidence limit; a loss must exceed what less "
+            "memory may have cost.",
         ]
     return [
-        f"Both arms held the same memory where neither arm's {memory}, as measured, exceed the other's by more "
-        f"than {tolerance} of them, nor differ by more than that problem by problem, on average. {neither}",
-        "Within that, a win or a loss has to exceed what the difference of memory may have bought: for 1 % "
-        "of it two accuracy points, or twice the steepest slope between the comparator's measured accuracies "
-        "next to its budget if that is more.",
+        f"Memory is matched where neither arm's measured {memory} exceed the other's by more than {tolerance} "
+        "of them, and where, compared problem by problem, they differ on average by no more than that. "
+        f"{neither}",
+        "Within that tolerance, a win or a loss must exceed what the difference of memory may have bought: "
+        "two accuracy points for each 1 % of memory, or twice the steepest slope between the comparator's "
+        "measured accuracies next to its budget if that is more.",
     ]
 
 
@@ -142,9 +146,10 @@ def _describe_neighbours(content: Mapping[str, Any]) -> list[str]:
     if not (neighbours := content.get("neighbours")):
         return []
     return [
-        f"Comparators run at {_join(neighbours)} too. A win with more memory has to hold against the nearest of these "
-        "and the budgets that holds as much as well, a loss with less against the nearest that holds no more, each at "
-        "the level of the contrast. Where none does:"
+        f"Comparators run at {_join(neighbours)} too. With more memory, the subject must also win against the "
+        "comparator at the nearest of all these budgets that holds as much; a loss with less memory must "
+        "also be a loss against the nearest that holds no more. Each is tested at the level of the contrast. "
+        "Where there is no such budget:"
     ]
 
 
@@ -170,23 +175,25 @@ def conditions(lock: Mapping[str, Any]) -> list[str]:
     if outside_runs.is_outside(lock):
         commands = [f"{name}: {_one_line(arm['command'])}" for name, arm in content["arms"].items()]
         return [
-            f"{len(commands)} arms, run by another harness: {'; '.join(commands)}. Model: {_join(content['models'])}. "
-            f"Repetitions: {_join(content['seeds'])}. That makes {len(lock['grid'])} cells.",
-            f"Within problems: every arm answers every held-out problem. The subject is {decision['subject']}, "
-            f"compared with {_join(decision['against'])}.",
+            f"{len(commands)} arms, run by another harness: {'; '.join(commands)}. Model: "
+            f"{_join(content['models'])}. Repetitions: {_join(content['seeds'])}. These make "
+            f"{len(lock['grid'])} cells.",
+            "The comparison is within problems: every arm answers every held-out problem. The subject is "
+            f"{decision['subject']}, compared with {_join(decision['against'])}.",
         ]
     named = [f"{name} ({arm_text.describe_arm(arm)})" for name, arm in content["arms"].items()]
     cells = len(lock["grid"])
     sentences = [
         f"{len(named)} arms: {_join(named)}. Models: {_join(content['models'])}. Budgets: "
-        f"{_join(content['budgets'])} (with a point: share of the prompt's tokens; whole: slots per KV head "
-        f"and layer{_describe_full_shares(lock)}{slot_sizes.describe_byte_budgets(lock)}). "
-        f"Seeds: {_join(content['seeds'])}. "
-        + (f"Comparators alone run at {_join(at)} as well. " if (at := content.get("neighbours")) else "")
-        + f"That makes {cells} cells.",
+        f"{_join(content['budgets'])} (a decimal number is a share of the prompt's tokens, a whole number "
+        "counts slots per KV head and "
+        f"layer{_describe_full_shares(lock)}{slot_sizes.describe_byte_budgets(lock)}). Seeds: "
+        f"{_join(content['seeds'])}. "
+        + (f"Only comparators also run at {_join(at)}. " if (at := content.get("neighbours")) else "")
+        + f"These make {cells} cells.",
         *(
             f"Task {task['name']}: at most {task['max_new_tokens']} new tokens; the question "
-            f"{_QUERY.get(task['query'], 'stands ' + task['query'])} the context."
+            f"{_QUERY.get(task['query'], 'is ' + task['query'])} the context."
             for task in content["tasks"]
         ),
         *full_cache_use.describe_full_use(lock.get(full_cache_use.FIELD, {})),
@@ -197,9 +204,9 @@ def conditions(lock: Mapping[str, Any]) -> list[str]:
     ]
     if sweep := content.get("sweep"):
         sentences.append(
-            f"{sweep['name']} is one of {_join(sweep['candidates'])}: the earliest whose mean accuracy on "
-            f"the development problems is within {sweep['tolerance']} of the best. It is chosen after the "
-            "lock and before a held-out problem is read."
+            f"{sweep['name']} is one of {_join(sweep['candidates'])}: the earliest whose mean accuracy on the "
+            f"development problems is within {sweep['tolerance']} of the best. It is chosen after the lock "
+            "and before any held-out problem is read."
         )
     return sentences
 
@@ -211,7 +218,7 @@ def _describe_task(content: Mapping[str, Any]) -> str:
 def _describe_prompts(lock: Mapping[str, Any]) -> str:
     if not (extra_prompts := arm_text.extra_prompt_sentences(lock)):
         return "one and the same prompt"
-    return f"one prompt but for what arms ask beside it ({_join(extra_prompts)})"
+    return f"one prompt, except for the extra prompts of some arms ({_join(extra_prompts)})"
 
 
 def procedure(lock: Mapping[str, Any]) -> list[str]:
@@ -223,7 +230,7 @@ def procedure(lock: Mapping[str, Any]) -> list[str]:
         + (" that a look opens" if read_looks(lock) else "")
     )
     cited = _list_cited(lock)
-    runs += f", but for those of {_join(cited)}, whose records an earlier study has" if cited else ""
+    runs += f", except those of {_join(cited)}, whose records come from an earlier study" if cited else ""
     return [
         f"{runs}, after a claim has been written and entered in the ledger. Each attempt, aborted ones included, is a "
         "line there; a finished record is never rewritten."
@@ -238,7 +245,7 @@ def _list_cited(lock: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
 
 def manipulated(lock: Mapping[str, Any]) -> list[str]:
     if outside_runs.is_outside(lock):
-        return ["What the commands of the arms say, as listed under study design."]
+        return ["The commands of the arms, as listed under study design."]
     return ["The eviction policy (the arm) and its budget, as listed under study design."]
 
 
@@ -252,25 +259,25 @@ def outcomes(lock: Mapping[str, Any]) -> list[str]:
         ]
     if "outcome" in _content(lock):
         return [
-            "Primary outcome: the difference in agreement with the full cache, subject minus comparator, paired by "
-            "problem. Every arm is fed the text that the full cache says to a problem with a seed; its agreement is "
-            "the share of positions, the stop token among them, at which it would have said the same token with the "
-            "same noise. Where this document says accuracy of an arm that evicts, agreement is meant. The full cache's "
-            "answers are graded by the task, for the gate alone.",
-            "Beside it: the divergence of the next token in nats, by position.",
+            "Primary outcome: the difference in agreement with the full cache, subject minus comparator, "
+            "paired by problem. Every arm is fed the text that the full cache produces for a problem and "
+            "seed; its agreement is the share of positions, including the stop token, at which it would have "
+            "produced the same token with the same noise. Where this document says accuracy of an arm that "
+            "evicts, agreement is meant. The full cache's answers are graded by the task, for the gate alone.",
+            "Also recorded: the divergence of the next token in nats, by position.",
         ]
     return [
         "Primary outcome: the difference in accuracy, the share of held-out problems answered correctly, "
         "subject minus comparator, paired by problem. A locked grader compares each answer with the known "
-        "one; its grades are correct, wrong, no answer, timeout (counted as not correct) and error (no "
+        "answer; its grades are correct, wrong, no answer, timeout (counted as not correct) and error (no "
         "grade).",
         *(
-            f"Answers of {_join(scored)} have the grade scored and a score from 0 to 1; of them the accuracy "
-            "is the mean score."
+            f"Answers of {_join(scored)} have the grade scored and a score from 0 to 1; their accuracy is the "
+            "mean score."
             for _ in scored[:1]
         ),
         "Memory: slots per KV head and layer, counted after the prefill and after each decode step, and "
-        "averaged over the generation; bytes and peaks are kept beside.",
+        "averaged over the generation; bytes and peaks are recorded as well.",
     ]
 
 
@@ -280,8 +287,8 @@ def analysis(lock: Mapping[str, Any]) -> list[str]:
     words = decision["method"] if method is None else method.text.format(**decision)
     level = "are those of max-t" if method and method.family else "have the Bonferroni level"
     clusters = [
-        f"The problems of {task} come in {describe_clusters(item)}: whole clusters stand in place of "
-        "problems wherever one is resampled or counted, and the difference stays the mean over problems."
+        f"The problems of {task} come in {describe_clusters(item)}: wherever problems are resampled or "
+        "counted, whole clusters are taken instead, while the difference remains the mean over problems."
         for task, item in lock["items"].items()
         if "clusters" in item
     ]
@@ -307,7 +314,7 @@ def exclusions(lock: Mapping[str, Any]) -> list[str]:
 def missing(lock: Mapping[str, Any]) -> list[str]:
     rule = _decision(lock)["missing"]
     meaning = {
-        "inconclusive": "a registered lane without a grade, wherever it lies, makes the verdict INCONCLUSIVE",
+        "inconclusive": "any registered lane without a grade makes the verdict INCONCLUSIVE",
         "wrong": (
             "a lane that failed or has no grade counts as not correct; a lane that was not run makes the "
             "verdict INCONCLUSIVE"
@@ -336,15 +343,16 @@ def stopping_rule(lock: Mapping[str, Any]) -> str:
     """Return when a study ends."""
     if not (looks := read_looks(lock)):
         return (
-            "There is no stopping rule: nothing can be seen of the result before all lanes are recorded, and an "
+            "There is no stopping rule: no result can be seen before all lanes are recorded, and an "
             "interrupted run is completed."
         )
     decision = _decision(lock)
     spending = f"alpha spent as {decision['spending']}" if "spending" in decision else "alpha at every look"
     return (
-        f"After {_join(looks)} problems of each task, in an order that protocol.toml fixes, a judge in a process "
-        f"of its own says whether the rule has decided ({decision['method']}, {spending}): then the study ends. "
-        "What runs the lanes hears stop or go on and no number. There is no other stopping rule."
+        f"After {_join(looks)} problems of each task, in an order that protocol.toml fixes, a judge in a "
+        f"separate process says whether the rule has decided ({decision['method']}, {spending}); if it has, "
+        "the study ends. The process that runs the lanes learns only whether to stop or to continue, and no "
+        "number. There is no other stopping rule."
     )
 
 
@@ -365,13 +373,13 @@ def power(lock: Mapping[str, Any]) -> list[str]:
         )
     if clusters:
         sentences.append(
-            "A number of clusters is looked at as so many problems: what holds where the answers of a "
-            "cluster are all alike."
+            "A number of clusters is treated as that number of problems, which is exact if all answers of a "
+            "cluster are alike."
         )
     if scored := _scored_tasks(lock):
         sentences.append(
-            "These numbers are of simulated answers that are right or wrong; no scores, as those of "
-            f"{_join(scored)}, were simulated."
+            "These numbers come from simulated answers that are right or wrong; scores, such as those of "
+            f"{_join(scored)}, were not simulated."
         )
     if lock["checks"].get("rule"):
         sentences.append("Before locking, the rule was run on synthetic data that must give each verdict: checks.rule.")
@@ -400,7 +408,7 @@ def seeds(lock: Mapping[str, Any]) -> list[str]:
                 f"exist at the time of locking. The repetitions {named} are labels in the files."
             ]
         return [
-            f"The seeds {named} are labels: sampling, and the text of generated held-out problems, derive "
+            f"The seeds {named} are labels: sampling and the text of generated held-out problems are derived "
             f"from the lock's digest and {source}, which did not exist at the time of locking."
         ]
     return [f"The seeds ({named}) are author-chosen."]
@@ -427,7 +435,7 @@ def prior_looks(lock: Mapping[str, Any]) -> list[str]:
         )
         if amends.get("after_claim"):
             sentences.append(
-                "It was amended after its held-out problems were claimed: the verdict can only be DEVIATED."
+                "It was amended after its held-out problems were claimed, so the verdict can only be DEVIATED."
             )
     sentences += [
         f"The lanes of {arm} are records of {entry['name']} (lock {entry['lock']}), "
@@ -448,7 +456,7 @@ def prior_looks(lock: Mapping[str, Any]) -> list[str]:
         *_trial_runs(
             None if outside_runs.is_outside(lock) else lock["checks"].get("same_kept"), _content(lock)["arms"]
         ),
-        "What its author ran in private beforehand no lock can show.",
+        "No lock can show what its author ran in private beforehand.",
     ]
 
 
@@ -461,16 +469,16 @@ def describe_prior_knowledge(lock: Mapping[str, Any]) -> list[str]:
     ]
     if encrypted := [task for task, data in lock["data"].items() if isinstance(data, dict)]:
         sentences.append(
-            f"The held-out problems of {', '.join(encrypted)} lay encrypted to somebody's key when this was "
-            "locked; whether its author had read them before no lock can show."
+            f"The held-out problems of {', '.join(encrypted)} were encrypted with somebody's public key when "
+            "this was locked; no lock can show whether the author had read them before."
         )
     files = {task["name"] for task in lock["protocol"]["content"]["tasks"] if "file" in task}
     if outside_runs.is_outside(lock):
         return [*sentences, *(f"{clause[0].upper()}{clause[1:]}" for clause in outside_runs.describe_pools(lock))]
     if author_files := [task for task in lock["data"] if task in files]:
         sentences.append(
-            f"The problems of {', '.join(author_files)} stand in a file of the author's: whoever wrote it knew all of "
-            "them and their answers, and by their ids which are held out."
+            f"The problems of {', '.join(author_files)} are in a file of the author's: whoever wrote it knew "
+            "all problems and their answers, and could tell from their ids which of them are held out."
         )
     if published := [task for task in lock["data"] if task not in files]:
         sentences.append(
@@ -485,15 +493,15 @@ def _trial_runs(record: Mapping[str, Any] | None, ran_as: Mapping[str, Any]) -> 
         return ["Locking ran no model."]
     ran = "; ".join(f"for {model}, {runs}" for model, runs in record["on"].items())
     sentences = [f"{sentence[0].upper()}{sentence[1:]}." for sentence in same_retained_slots.describe_pairs(record)]
-    sentences = sentences or ["That was seen of no two arms."]
+    sentences = sentences or ["No two arms kept the same slots."]
     left = record.get("left_out", [])
     if presses := [arm for arm in left if "press" in ran_as.get(arm, {})]:
-        sentences.append(f"Not run there, since what a press leaves has no numbers: {_join(presses)}.")
+        sentences.append(f"Not run there, since a press does not report which slots it keeps: {_join(presses)}.")
     if left_out := [arm for arm in left if arm not in presses]:
-        sentences.append(f"Not run, for want of statistics of a model that ran: {_join(left_out)}.")
+        sentences.append(f"Not run, since statistics of a model are missing: {_join(left_out)}.")
     return [
-        "Locking ran the arms on a few development problems, to see which of them keep the same slots. What "
-        f"ran: {ran}.",
+        "Locking ran the arms on a few development problems, to see which of them keep the same slots. The "
+        f"models that ran: {ran}.",
         *sentences,
     ]
 
@@ -504,8 +512,9 @@ def _describe_full_shares(lock: Mapping[str, Any]) -> str:
     is_reproduction = lock["parent"] and not lock["parent"].get("fresh")
     when = "its parent" if is_reproduction else "it"
     return (
-        "; of full: share of what the full cache held at the end of an answer, or where its task's most new "
-        f"tokens cut it, mean of the development problems, measured when {when} was locked"
+        '; "of full": share of the slots that the full cache held at the end of an answer (or where the '
+        f"task's limit of new tokens cut it), mean over the development problems, measured when {when} was "
+        "locked"
     )
 
 
@@ -523,12 +532,13 @@ def exploratory(lock: Mapping[str, Any]) -> list[str]:
     sentences = []
     if further_arms := decision.get("beside"):
         sentences.append(
-            f"Outside the rule and its family, {decision['subject']} is also compared with {_join(further_arms)}, "
-            "at a Bonferroni level of their own."
+            f"Outside the rule and its family, {decision['subject']} is also compared with "
+            f"{_join(further_arms)}, at a separate Bonferroni level."
         )
     if decision.get("memory") == "slots":
         sentences.append(
-            "Where arms do not match in memory, accuracy is interpolated to equal slots. It decides nothing."
+            "Where arms do not match in memory, accuracy is interpolated to equal slots. This has no "
+            "influence on the verdict."
         )
     return [*sentences, "Everything else that is computed from the records is exploratory and gets no verdict."]
 

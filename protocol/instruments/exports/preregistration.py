@@ -124,7 +124,7 @@ def _title(lock: Lock) -> str:
 def _origin(lock: Lock) -> str:
     return (
         f"Written by `kv-prereg export` from `lock.json` of `{lock.content['name']}`, SHA-256 "
-        f"`{lock.digest}`; nothing was added by hand. That the files hold is for `kv-prereg audit`."
+        f"`{lock.digest}`; nothing was added by hand. `kv-prereg audit` checks whether the files are intact."
     )
 
 

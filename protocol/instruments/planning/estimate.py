@@ -112,7 +112,7 @@ def _lanes_by_model(planned: PlannedStudy) -> Mapping[str, int | None]:
             if lock_lanes or not protocol.generation.is_batch_invariant:
                 return {model: int(lock_lanes[model]) for model in protocol.models}
         except (ValueError, KeyError, TypeError):
-            raise BadInput(f"{path}: is no lock that can be read; run: kv-prereg audit") from None
+            raise BadInput(f"{path}: is not a readable lock; run: kv-prereg audit") from None
     return dict.fromkeys(protocol.models, protocol.generation.lanes_per_batch)
 
 
@@ -211,7 +211,7 @@ def format_estimate(estimate: Estimate) -> str:
         lines.append("")
         lines += _format_part(part, estimate)
     lines += ["", "assumed, and not measured:", *(f"  {assumption}" for assumption in estimate.assumed)]
-    lines.append("checks, grading, hashing and drawings come on top")
+    lines.append("checks, grading, hashing and drawings take additional time")
     return "\n".join(lines)
 
 
@@ -231,12 +231,12 @@ def _format_part(part: Part, estimate: Estimate) -> list[str]:
         f"  of it {breakdown}",
         f"  memory: weights {format_gib(part.memory.weights)}, the largest lane {format_gib(part.memory.lanes[0])}, "
         f"a prompt {format_gib(part.memory.prompt)}",
-        f"  in all at most {format_gib(needed)} of {format_gib(estimate.memory)}",
+        f"  in total at most {format_gib(needed)} of {format_gib(estimate.memory)}",
     ]
     if part.fit == 0:
-        lines.append("  does not fit: not one lane does, with the weights and a prompt")
+        lines.append("  does not fit: the weights and a prompt leave no room for a single lane")
     elif part.lanes > part.fit:
-        lines.append(f"  does not fit: of {part.lanes:,} lanes at once {part.fit:,} do")
+        lines.append(f"  does not fit: only {part.fit:,} of {part.lanes:,} lanes at once fit")
     else:
         most = "all" if part.fit >= part.all_lanes else f"{part.fit:,}"
         lines.append(f"  fits, for prompts of up to {load.longest:,} tokens; lanes at once that fit: {most}")

@@ -19,7 +19,10 @@ DATA = Path(__file__).with_name("machines.toml")
 COUNTED_NAME = re.compile(r"\s*(?:([0-9]{1,6})\s*[xX\N{MULTIPLICATION SIGN}*]\s*)?(\S.*?)\s*")
 FIELDS = {"memory", "bandwidth", "flops", "accelerator"}
 MOST = 4096  # devices
-ASSUMED = "shares of the peaks that are reached, the host's seconds, loading: assumed, docs/machines.md"
+ASSUMED = (
+    "the shares of the peak rates that are reached, the host's seconds, and the time of loading are assumed: see "
+    "docs/machines.md"
+)
 EXAMPLES = {
     "memory": "memory = 80e9, bytes of one device",
     "bandwidth": "bandwidth = 2e12, bytes a second of one device",
@@ -66,7 +69,9 @@ def find_machine(text: str) -> Machine:
     if (right := folded.get(_normalize_name(name))) is None:
         sizes = [candidate for key, candidate in folded.items() if key.startswith(_normalize_name(name))]
         meant = f"did you mean {' or '.join(sizes)}?" if sizes else suggest(name, [*machines])
-        raise BadInput(f"--on {text}: unknown machine {name!r}; {meant} A file of constants: docs/machines.md")
+        raise BadInput(
+            f"--on {text}: unknown machine {name!r}; {meant} docs/machines.md shows how to describe a machine in a file"
+        )
     return _build_machine(right, count, machines[right], right)
 
 
@@ -84,7 +89,7 @@ def _read_constants(path: Path) -> Any:
     except OSError:
         raise BadInput(f"--on {path}: no such file; docs/machines.md shows one") from None
     except (ValueError, RecursionError) as error:
-        raise BadInput(f"--on {path}: not read: {' '.join(str(error).split())}") from None
+        raise BadInput(f"--on {path}: cannot be read: {' '.join(str(error).split())}") from None
 
 
 def _build_machine(name: str, count: int, table: Any, at: str) -> Machine:
@@ -120,7 +125,7 @@ def _check_positive(value: Any, at: str) -> float:
 def machine_rates(machine: Machine, dtype: str) -> tuple[Rates, Rates, Rates]:
     """Return pessimistic, expected and optimistic rates. Raises BadInput without a peak for this dtype."""
     if dtype not in machine.flops:
-        raise BadInput(f"--on {machine.name}: flops: has none for {dtype}, which is registered; add it")
+        raise BadInput(f"--on {machine.name}: flops: has no rate for {dtype}, which is registered; add it")
     assumed = load_constants()["assumed"]
     host = {name: seconds for name, seconds in assumed["host"].items() if name != "factor"}
 

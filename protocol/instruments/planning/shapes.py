@@ -44,7 +44,8 @@ def find_config(model: str, home: Path, path: Path | None = None) -> ModelConfig
     tables = {name.lower(): table for name, table in tomllib.loads(DATA.read_text("utf-8")).items()}
     if (table := tables.get(repository.lower())) is None:
         raise BadInput(
-            f"model {model}: is not here and its shape is not known; give its config.json: --shape {model}=config.json"
+            f"model {model}: is not on this machine and its shape is not known; give its config.json: --shape "
+            f"{model}=config.json"
         )
     return ModelConfig(_make_config(table, model), "protocol/instruments/planning/shapes.toml")
 
@@ -55,7 +56,7 @@ def _read_config(path: Path) -> Any:
     except OSError:
         raise BadInput(f"--shape {path}: no such file; give the config.json of the model") from None
     except (ValueError, RecursionError):
-        raise BadInput(f"--shape {path}: is no JSON; give the config.json of the model") from None
+        raise BadInput(f"--shape {path}: is not JSON; give the config.json of the model") from None
     if not isinstance(table, dict) or not isinstance(table.get("model_type"), str):
         raise BadInput(f"--shape {path}: has no model_type; give the config.json of the model")
     return _make_config(table, str(path))
@@ -69,7 +70,7 @@ def _make_config(table: dict[str, Any], name: str) -> Any:
         message = " ".join(str(refusal).split())
         raise BadInput(f"--shape {name}: transformers has no model of type {kind!r}: {message[:120]}") from None
     if missing := [field for field in NEEDED if not isinstance(getattr(config, field, None), int)]:
-        raise BadInput(f"--shape {name}: has no {missing[0]}, which the arithmetic needs")
+        raise BadInput(f"--shape {name}: has no {missing[0]}, which the estimate needs")
     return config
 
 

@@ -109,7 +109,9 @@ def _count_problems(phase: str, task: Task, items: Mapping[str, Any], share: flo
     if task.name in items:
         return round(share * len(items[task.name][SPLIT[phase]]))
     if (registered := task.dev if phase == "probe" else task.confirm) is None:
-        raise BadInput(f"tasks: {task.name}: its problems are not here; write dev and confirm, or fetch them")
+        raise BadInput(
+            f"tasks: {task.name}: its problems are not on this machine; write dev and confirm, or fetch them"
+        )
     return registered
 
 
@@ -204,7 +206,9 @@ def _prompt_sizes(
         size = (max(1, inputs.prompt - query), query)
         return PromptSizes([size], 1.0, (f"prompts of {inputs.prompt:,} tokens, as given",))
     if task.name not in items:
-        raise BadInput(f"tasks: {task.name}: its problems are not here; say how long a prompt is: --prompt-tokens N")
+        raise BadInput(
+            f"tasks: {task.name}: its problems are not on this machine; give the length of a prompt: --prompt-tokens N"
+        )
     definition = planned.tasks[task.name]
     assumed: tuple[str, ...] = ()
     try:
@@ -212,7 +216,9 @@ def _prompt_sizes(
     except BadInput:
         tokenizer = None
         model_name = model.partition("@")[0]
-        assumed = (f"prompts of {task.name} at {CHARACTERS} characters a token, for want of {model_name}",)
+        assumed = (
+            f"prompts of {task.name} at {CHARACTERS} characters a token, since {model_name} is not on this machine",
+        )
 
     def rough(text: str) -> int:
         return -(-len(text) // CHARACTERS)
@@ -256,7 +262,9 @@ def _answer_lengths(
     every = [tokens for key, lengths in probe_answers.items() if key[:2] == pair for tokens in lengths]
     if not every:
         tokens = math.ceil(task.max_new_tokens / 2)
-        guess = f"answers of {tokens:,} tokens on average, half of what is allowed: a guess; --answer-tokens N"
+        guess = (
+            f"answers of {tokens:,} tokens on average, a guess (half of the limit); change it with --answer-tokens N"
+        )
         return (tokens,) * len(cells), guess
     by_cell = [probe_answers.get((*pair, cell.budget, cell.arm)) or every for cell in cells]
     return tuple(round(mean(lengths)) for lengths in by_cell), "answers as long as in the probe"

@@ -43,7 +43,7 @@ class RetainedTokens(NamedTuple):
     def event_text(self) -> str:
         """The eviction step as text."""
         tokens_text = f"{self.step} new tokens" if self.step else "the prompt"
-        remark_text = ", the last one before the two texts part" if self.before else ""
+        remark_text = ", the last one before the two texts differ" if self.before else ""
         return f"event {self.event} of {self.events}, after {tokens_text}{remark_text}"
 
 

@@ -130,13 +130,13 @@ def _phase(study: Registration, lane_filter: LaneFilter) -> str:
     """Raise BadInput for held-out problems before the verdict, without reading any of them."""
     if lane_filter.phase == "probe":
         if not study.phase_folder("probe").exists():
-            raise BadInput(f"{study.folder}: was not probed; run: kv-prereg probe {study.folder}")
+            raise BadInput(f"{study.folder}: has not been probed; run: kv-prereg probe {study.folder}")
         return "probe"
     locked = study.lock  # raises for a folder without a registration
     if not study.has(SEAL) or not study.has(VERDICT):
         raise BadInput(
-            f"{study.folder}: has no verdict, and held-out problems are not looked at before it; "
-            "write --phase probe for its development problems"
+            f"{study.folder}: has no verdict, and held-out problems may not be looked at before; write "
+            "--phase probe to see its development problems"
         )
     JudgedHeldOut(locked, study.folder).key()
     return "confirm"
@@ -145,17 +145,17 @@ def _phase(study: Registration, lane_filter: LaneFilter) -> str:
 def _refuse_unknown(study: Registration, phase: str, name: str, lane_filter: LaneFilter) -> None:
     items = study.lock.content["items"]
     if lane_filter.task is not None and lane_filter.task not in items:
-        raise BadInput(f"--task {lane_filter.task!a}: is no task of this study; {suggest(lane_filter.task, items)}")
+        raise BadInput(f"--task {lane_filter.task!a}: is not a task of this study; {suggest(lane_filter.task, items)}")
     task_items = [items[lane_filter.task]] if lane_filter.task else list(items.values())
     known = [problem_id for item in task_items for problem_id in item[SPLITS[phase]]]
     if name in known:
         return
     if any(name in item["dev"] for item in task_items):
-        raise BadInput(f"--problem {name!a}: is a development problem; write --phase probe as well")
+        raise BadInput(f"--problem {name!a}: is a development problem; add --phase probe")
     if any(name in item["confirm"] for item in task_items):
-        raise BadInput(f"--problem {name!a}: is held out, and no probe has it; leave out --phase probe")
+        raise BadInput(f"--problem {name!a}: is a held-out problem, which no probe has run; leave out --phase probe")
     listing = f"kv-prereg show {study.folder}"
-    raise BadInput(f"--problem {name!a}: is no problem of this study; {suggest(name, known, listing)}")
+    raise BadInput(f"--problem {name!a}: is not a problem of this study; {suggest(name, known, listing)}")
 
 
 def _read_bodies(study: Registration, phase: str, name: str) -> list[Body]:
@@ -165,11 +165,11 @@ def _read_bodies(study: Registration, phase: str, name: str) -> list[Body]:
         own, arm = study.lock.digest, body["cell"]["arm"]
         locked = own if phase == "probe" else record_lock(study.lock.content, own, arm)
         if body["registration"] != locked or body["phase"] != phase:
-            raise Tampered(f"{study.phase_folder(phase)}: a record of {name!a} is of another study or phase")
+            raise Tampered(f"{study.phase_folder(phase)}: a record of {name!a} belongs to another study or phase")
         if bodies.setdefault(records.body_key(body), body) is not body:
             raise Tampered(f"{study.phase_folder(phase)}: {str(records.body_key(body))!a} is recorded twice")
     if not bodies:
-        raise BadInput(f"--problem {name!a}: has no record; its lanes were not run")
+        raise BadInput(f"--problem {name!a}: has no record, since its lanes were not run; choose another problem")
     return list(bodies.values())
 
 
@@ -182,7 +182,10 @@ def _refuse_unrecorded(bodies: Sequence[Body], lane_filter: LaneFilter) -> None:
     for field in CELL_FIELDS:
         recorded_values = dict.fromkeys(str(body["cell"][field]) for body in bodies)
         if (value := getattr(lane_filter, field)) is not None and str(value) not in recorded_values:
-            raise BadInput(f"--{field} {str(value)!a}: no record here has it; {suggest(str(value), recorded_values)}")
+            raise BadInput(
+                f"--{field} {str(value)!a}: no record of this problem has this value; "
+                f"{suggest(str(value), recorded_values)}"
+            )
 
 
 def _narrow(bodies: Sequence[Body], lane_filter: LaneFilter) -> tuple[list[Body], list[str]]:
@@ -284,14 +287,17 @@ def _remarks(study: Registration, reference: Body | None, shown_bodies: Sequence
     """Return remarks that a reader of texts side by side needs."""
     messages = [f"{text}." for text in arm_text.extra_prompt_sentences(study.lock.content)]
     if reference is None:
-        return [*messages, "No lane of the full cache or of a comparator was recorded beside these."]
+        return [*messages, "No lane of the full cache or of a comparator was recorded with these."]
     if reference["cell"]["budget"] != FULL:
-        messages.append(f"No full cache ran here: {reference['cell']['arm']} stands in its place.")
+        messages.append(f"No full cache ran here: {reference['cell']['arm']} is the reference instead.")
     if any(body["prompt"] != reference["prompt"] for body in shown_bodies):
-        messages.append("Some arms were asked otherwise than the reference: their texts part for that, too.")
+        messages.append(
+            "Some arms had a prompt other than the reference's, so their texts may also differ for that reason."
+        )
     if "outcome" in study.protocol:
         messages.append(
-            "The other arms were fed the full cache's text, and did not say it: a score is agreement with it."
+            "The other arms were fed the full cache's text and did not produce it: their score is the "
+            "agreement with it."
         )
     return messages
 

@@ -20,7 +20,9 @@ _ITEM = Table({name: Field(ListOf(Text()), f"Problems for {name}.") for name in 
 TABLE = documents.declare_document(
     "rehearsal",
     {
-        "protocol": Field(Table({"content": Field(lock.PROTOCOL, "Its fields.")}), "The protocol, as in a lock."),
+        "protocol": Field(
+            Table({"content": Field(lock.PROTOCOL, "Its fields.")}), "The protocol, in the form that a lock has."
+        ),
         "items": Field(MapOf(_ITEM), "The problems of each task."),
         "asked": lock.FIELDS.fields["asked"],
     },

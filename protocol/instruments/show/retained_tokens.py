@@ -29,7 +29,7 @@ from protocol.run.redecode import Decoder
 # Fields of a record, and of its `cache`, that must agree if a lane is decoded again.
 LANE_FIELDS = ("prompt", "text", "tokens", "stop")
 CACHE_FIELDS = ("mean", "peak", "events", "granted")
-MERGED_REMARK = "Slots that are not kept were merged into kept ones, which are marked as their own tokens alone."
+MERGED_REMARK = "Slots that were not kept were merged into kept ones; a mark shows only the kept slot's own token."
 CONTEXT_TOKENS = 8  # tokens decoded before a token, since its text may depend on them
 REPLACEMENT = "\N{REPLACEMENT CHARACTER}"  # decoded from a part of a character
 
@@ -64,9 +64,9 @@ def record_retention(policy: Policy, notes: list[Retention]) -> Policy:
 def unobservable_reason(policy: Policy) -> str:
     """Return why evictions of this policy cannot be observed; empty if they can."""
     if isinstance(policy, Pressed):
-        return "a press leaves slots without saying of which tokens they are"
+        return "a press does not report which tokens its slots belong to"
     if isinstance(policy.cadence, Episodic):
-        return "it fills a cache for each episode, and an event does not say which of them answers"
+        return "it fills one cache for each episode, and an event does not record which of them is used for the answer"
     return ""
 
 
@@ -129,7 +129,7 @@ def _retained_at_event(
     if reason := unobservable_reason(decoder.designs[body["phase"]].policy(cell["arm"])):
         return {"unkept": reason}
     if redecoded["state"] != "ok" or not notes:
-        return {"unkept": f"decoded again it gives no event: {redecoded['reason'] or 'none fired'}"}
+        return {"unkept": f"decoded again, it has no event: {redecoded['reason'] or 'none fired'}"}
     difference = lane_comparison.find_difference(body, redecoded, compare_bytes=False)
     is_same = all(body[name] == redecoded[name] for name in LANE_FIELDS) and all(
         body["cache"][name] == redecoded["cache"][name] for name in CACHE_FIELDS if name in body["cache"]
@@ -174,6 +174,8 @@ def _token_index(texts: Sequence[str], character: int) -> int:
 
 def _replay_text(difference: lane_comparison.Difference | None, *, is_same: bool) -> str:
     if not is_same:
-        return f"decoded again, it is NOT the recorded lane, and this is what it kept here ({difference})"
+        return (
+            f"decoded again, it DIFFERS from the recorded lane, so these are the tokens that it kept now ({difference})"
+        )
     difference_text = "" if difference is None else f" ({difference})"
-    return f"decoded again: the recorded text, token for token, with its slots and events{difference_text}"
+    return f"decoded again with the same result: text, slots and events are those of the record{difference_text}"

@@ -103,7 +103,7 @@ def _format_head(view: ProblemAnswers) -> list[Line]:
     lines.append(())
     if view.prompt is None:
         return [*lines, *_wrap(f"prompt, {tokens} tokens, not shown: {view.unbuilt}")]
-    lines.append((Part(f"prompt, {tokens} tokens (built again from the problem's name)", "strong"),))
+    lines.append((Part(f"prompt, {tokens} tokens (rebuilt from the problem's name)", "strong"),))
     lines += _format_text(view.prompt, is_unabridged=True)
     return [*lines, (Part("right answer: ", "strong"), Part(" or ".join(view.gold)))]
 
@@ -184,9 +184,9 @@ def _format_divergence(answer: Answer, view: ProblemAnswers, *, is_unabridged: b
     if other is None:
         return _format_text(answer.text, is_unabridged=is_unabridged)
     if answer.parts is None:
-        return [(Part(f"{INDENT}the text is that of {view.reference_name}"),)]
+        return [(Part(f"{INDENT}the same text as {view.reference_name}"),)]
     at = answer.parts.character
-    lines: list[Line] = [(Part(f"{INDENT}parts from {view.reference_name} at {answer.parts}:"),)]
+    lines: list[Line] = [(Part(f"{INDENT}first differs from {view.reference_name} at {answer.parts}:"),)]
     label = max(len(view.reference_name), len(answer.arm))
     for name, text in ((view.reference_name, other.text), (answer.arm, answer.text)):
         start = _context_start(text, at)

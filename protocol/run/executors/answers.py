@@ -110,7 +110,7 @@ class RemoteKeeper:
             self._connection.send(request)
             answer = self._connection.recv()
         except (EOFError, ConnectionError):
-            raise Refusal("executor: the process that has the answers was killed; run the command again") from None
+            raise Refusal("executor: the process that keeps the answers was killed; run the command again") from None
         if isinstance(answer, Refusal):
             raise answer
         return answer

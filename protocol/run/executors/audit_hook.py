@@ -111,7 +111,7 @@ def get_guard() -> tuple[Callable[[Rules], None], Callable[[Rules], None]]:
         caller = get_frame(1)
         if reason := _describe_attempt(event, arguments, rules, caller, frame_readers):
             rules.attempts.append(reason)
-            raise Confined(f"a policy asked for {reason}")
+            raise Confined(f"a policy used {reason}")
 
     sys.addaudithook(hook)
     return active.append, active.remove
@@ -147,7 +147,7 @@ def _describe_attempt(
             return ""
     odd = next((type(each).__name__ for each in arguments if _is_subclass_of_text(each)), None)
     if odd is not None:
-        return f"{event} with a text of its own class, {odd}"
+        return f"{event} with a text of a class of its own, {odd}"
     return f"{event} {next((each for each in arguments if type(each) is str), '')}".strip()
 
 

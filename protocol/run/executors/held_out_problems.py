@@ -61,15 +61,15 @@ class UnbuiltProblems(NamedTuple):
         exposed = self.exposed[model]
         if prompting.digest(*prompting.render(problem, tokenizer, "inside")) in exposed.calibration:
             raise BadInput(
-                f"problem {problem.id!r}: statistics of {model} were measured on its prompt; "
-                "calibrate on other problems and register anew"
+                f"problem {problem.id!r}: statistics of {model} were measured on its prompt; calibrate on "
+                "other problems and register a new study"
             )
         for extra_prompt in dict.fromkeys(self.extra_prompts.values()):
             digest = prompting.digest(*prompting.render(problem, tokenizer, query, extra_prompt))
             if digest in exposed.probed:
                 raise BadInput(
                     f"problem {problem.id!r}: {model} was probed with its prompt, as "
-                    f"{exposed.probed[digest]!r}; register anew on other problems"
+                    f"{exposed.probed[digest]!r}; register a new study on other problems"
                 )
 
 

@@ -33,6 +33,8 @@ def refuse_unavailable(settings: Settings, device: str) -> None:
     """Raise BadInput for another kind of device than the registered, and as the launcher's `refuse_missing` does."""
     for name in settings.devices:
         if name.partition(":")[0] != device:
-            raise BadInput(f'--devices {name}: the protocol registers the device "{device}"; name those')
+            raise BadInput(
+                f'--devices {name}: the protocol registers the device "{device}"; name only devices of this kind'
+            )
     if settings.kind in LAUNCHERS:
         LAUNCHERS[settings.kind].refuse_missing(settings)

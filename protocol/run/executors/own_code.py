@@ -53,12 +53,12 @@ HOOK_COUNTERS = frozenset({"torch.utils.hooks.RemovableHandle"})
 CHECK_SHARE = 100  # of the time that passes between two checks, one takes one part
 # What to do in place of what is refused, by how the refusal begins.
 INSTEAD = {
-    "asked for open": "give data to a policy as settings, or as constants of its module",
-    "asked for sys._getframe": "seeds, traces and logs of frames are not a policy's",
-    "asked for exec": "write the function out",
-    "asked for compile": "write the function out",
+    "used open": "pass data to a policy as settings, or as constants of its module",
+    "used sys._getframe": "a policy must not touch seeds, traces or frame logs",
+    "used exec": "write the function explicitly",
+    "used compile": "write the function explicitly",
     "changed the random state": "draw with torch.Generator().manual_seed(view.seed)",
-    "keeps something": "a scoring keeps its state in the memory of its `Scores`; a cache of a function is state too",
+    "keeps state": "a scoring must keep its state in the memory of its `Scores`; a cached function also has state",
 }
 
 
@@ -170,7 +170,7 @@ class Confinement:
         classes = {kind for module in network.modules() for kind in type(module).__mro__ if kind is not object}
         self._surroundings.widen(classes)  # loading a model may have changed torch
         if where := self._surroundings.find_patch(classes):
-            raise self._tampered(f"put a function of its own at {where}")
+            raise self._tampered(f"replaced {where} by its own function")
         self._network, self._network_state = network, _read_network(network)
 
     def _accept_surroundings(self) -> None:
@@ -207,7 +207,7 @@ class Confinement:
         self._refuse_attempts()
         if self._is_running and self._surroundings.has_new_modules():
             if late := [name for name in self._list_own_modules() if name not in self._own_modules]:
-                raise self._tampered(f"loads {late[0]} while it runs: import it at the top")
+                raise self._tampered(f"loads {late[0]} while it runs: import it at the top of the module")
             if changed := self._surroundings.accept_loads():
                 raise self._tampered(f"changed {changed}")
         now_process = _read_process()
@@ -225,7 +225,7 @@ class Confinement:
         if not self._is_running or self._own_state is None:
             return
         if name := self._own_state.first_change(self._read_own_state()):
-            raise self._tampered(f"keeps something between events, in {name}")
+            raise self._tampered(f"keeps state between events in {name}")
 
     def _list_own_modules(self) -> tuple[str, ...]:
         return tuple(name for name in sys.modules if name.partition(".")[0] in self._modules)
@@ -235,7 +235,7 @@ class Confinement:
         for name in filter(sys.modules.__contains__, self._own_modules):
             namespace = vars(sys.modules[name])
             if any(type(key) is not str for key in namespace):
-                raise self._tampered(f"has a name of its own class in {name}")
+                raise self._tampered(f"has a name in {name} that is a subclass of str")
             roots += [(f"{name}.{key}", value) for key, value in namespace.items()]
         own = {id(vars(sys.modules[name])) for name in self._own_modules if name in sys.modules}
         roots += [(f"policy {number}", policy) for number, policy in enumerate(self._policies)]
@@ -246,7 +246,7 @@ class Confinement:
 
     def _refuse_attempts(self) -> None:
         if self._attempts:
-            raise self._tampered(f"asked for {self._attempts[0]}, which scores of slots do not need")
+            raise self._tampered(f"used {self._attempts[0]}, which scoring slots does not need")
 
     def _tampered(self, what: str) -> Tampered:
         advice = next((f" ({advice})" for start, advice in INSTEAD.items() if what.startswith(start)), "")
@@ -284,23 +284,21 @@ _PROCESS: Mapping[str, Callable[[], object]] = MappingProxyType(
     {
         "the environment": lambda: dict(os.environ),
         "the working directory": os.getcwd,
-        "handlers of signals": lambda: [
-            id(_signal.getsignal(number)) for number in range(1, signal.NSIG) if number < 32
-        ],
-        "timers of signals": lambda: [signal.getitimer(timer)[1] for timer in (signal.ITIMER_REAL, signal.ITIMER_PROF)],
-        "what runs at exit": atexit._ncallbacks,
-        "callbacks of the garbage collector": lambda: [*map(id, gc.callbacks)],
+        "signal handlers": lambda: [id(_signal.getsignal(number)) for number in range(1, signal.NSIG) if number < 32],
+        "signal timers": lambda: [signal.getitimer(timer)[1] for timer in (signal.ITIMER_REAL, signal.ITIMER_PROF)],
+        "the functions that run at exit": atexit._ncallbacks,
+        "garbage collector callbacks": lambda: [*map(id, gc.callbacks)],
         "the garbage collector": lambda: (gc.isenabled(), gc.get_threshold(), gc.get_debug()),
         "the threads of the process": lambda: _list_threads(),
-        "what traces the process": lambda: (sys.gettrace(), sys.getprofile(), threading.gettrace()),
-        "limits of the interpreter": lambda: (
+        "the trace functions of the process": lambda: (sys.gettrace(), sys.getprofile(), threading.gettrace()),
+        "interpreter limits": lambda: (
             *(sys.getrecursionlimit(), sys.getswitchinterval(), sys.get_int_max_str_digits()),
             *(sys.dont_write_bytecode, faulthandler.is_enabled(), sys.get_asyncgen_hooks()),
         ),
         "registrations of abstract classes": lambda: count_registrations() - get_load_recorder().registrations,
-        "the path of imports": lambda: [*map(id, (*sys.path, *sys.meta_path, *sys.path_hooks))],
+        "the import path": lambda: [*map(id, (*sys.path, *sys.meta_path, *sys.path_hooks))],
         "the decimal context": lambda: repr(decimal.getcontext()),  # which is made, in a variable, when first read
-        "the errors of numpy": lambda: (tuple(np.geterr().items()), id(np.geterrcall())),
+        "numpy's error settings": lambda: (tuple(np.geterr().items()), id(np.geterrcall())),
         "context variables": lambda: {id(key): id(value) for key, value in contextvars.copy_context().items()},
         "the random state of Python": lambda: hash(random.getstate()),
         "the random state of numpy": lambda: [

@@ -72,7 +72,7 @@ def read_state(roots: Iterable[tuple[str, object]], foreign: Collection[Collecti
                 continue
             seen[id(value)] = value
             if len(seen) > MAX_OBJECTS:
-                raise Keeps(f"holds over {MAX_OBJECTS:,} objects in {name}; a policy holds its settings and no more")
+                raise Keeps(f"stores more than {MAX_OBJECTS:,} objects in {name}; a policy may store only its settings")
             content, children = _describe(name, value)
             digest.update(repr(content).encode() if not isinstance(content, bytes) else content)
             waiting.extend(children)
@@ -106,8 +106,8 @@ def _describe(name: str, value: Any) -> tuple[object, Iterable[object]]:
     native = next((base for base in bases if base in _CONTENTS), None)
     if native is None and _has_hidden_memory(kind):  # type: ignore[arg-type]
         raise Keeps(
-            f"holds {_article(kind.__name__)} in {name}, whose state cannot be compared: "
-            "make it inside `score`, where it is used"
+            f"stores {_article(kind.__name__)} in {name}, whose state cannot be compared: create it inside "
+            "`score`, where it is used"
         )
     content = "" if native is None else _CONTENTS[native](value)
     if native is _LruCache:  # what it has answered is counted
@@ -162,7 +162,7 @@ def _more_referents(value: Any, bases: tuple[type, ...]) -> Iterator[object]:
 
 def _tensor_bytes(tensor: Any) -> object:
     if _TENSOR.grad_fn.__get__(tensor) is not None or _TENSOR.layout.__get__(tensor) is not torch.strided:
-        raise Keeps("holds a tensor with a graph, or a sparse one: detach it, or make it dense")
+        raise Keeps("stores a tensor that is sparse or has a graph: make it dense, or detach it")
     with torch._C.DisableTorchFunctionSubclass():
         storage = torch.empty(0, dtype=torch.uint8, device=tensor.device).set_(tensor.untyped_storage())
         content = hashlib.blake2b(storage.cpu().numpy().tobytes()).hexdigest()

@@ -66,14 +66,16 @@ LOCAL = Settings()
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options that `parse_settings` reads."""
-    group = parser.add_argument_group("where it runs (docs/machines.md); no verdict follows from it")
+    group = parser.add_argument_group("where it runs (docs/machines.md); no verdict depends on it")
     group.add_argument("--executor", default="local", metavar="KIND", help="local (default), slurm or ray")
-    group.add_argument("--workers", type=int, metavar="N", help="processes (as registered, or 1)")
-    group.add_argument("--devices", metavar="LIST", help="cuda:0,cuda:1,...: one process each, here")
-    group.add_argument("--spool", type=Path, metavar="FOLDER", help="what all machines share (the study's)")
-    group.add_argument("--wait", type=float, metavar="MINUTES", help="for a worker to begin")
+    group.add_argument("--workers", type=int, metavar="N", help="number of processes (default: as registered, or 1)")
+    group.add_argument("--devices", metavar="LIST", help="cuda:0,cuda:1,...: run one process on each, on this machine")
+    group.add_argument(
+        "--spool", type=Path, metavar="FOLDER", help="a folder that all machines share (default: in the study)"
+    )
+    group.add_argument("--wait", type=float, metavar="MINUTES", help="minutes to wait until a worker starts")
     group.add_argument("--slurm", metavar="KEY=VALUE,...", help=f"{', '.join(SLURM_OPTIONS)}, cluster")
-    group.add_argument("--ray", metavar="ADDRESS", help="of a running cluster; without it one is started here")
+    group.add_argument("--ray", metavar="ADDRESS", help="address of a running cluster; without it, one is started here")
 
 
 def parse_settings(args: ExecutorOptions) -> Settings:
@@ -82,21 +84,24 @@ def parse_settings(args: ExecutorOptions) -> Settings:
         raise BadInput(f"--executor {args.executor}: write one of {', '.join(EXECUTORS)}")
     for name, kind in _EXECUTOR_OF_OPTION.items():
         if getattr(args, name) is not None and args.executor != kind:
-            raise BadInput(f"--{name}: goes with --executor {kind}; leave it out, or choose that")
+            raise BadInput(f"--{name}: is allowed only with --executor {kind}; leave it out, or choose that executor")
     if args.spool is not None and args.executor == "local":
-        raise BadInput("--spool: processes of one machine need none; leave it out")
+        raise BadInput("--spool: processes on one machine need no spool folder; leave it out")
     if args.workers is not None and args.workers < 1:
         raise BadInput(f"--workers {args.workers}: write a whole number of at least 1")
     if args.wait is not None and not 0 < args.wait < float("inf"):
-        raise BadInput(f"--wait {args.wait:g}: write minutes above 0")
+        raise BadInput(f"--wait {args.wait:g}: write a number of minutes above 0")
     devices = () if args.devices is None else tuple(args.devices.split(","))
     for device in devices:
         device_environment(device)
     if devices and args.workers not in (None, len(devices)):
-        raise BadInput(f"--workers {args.workers}: --devices names {len(devices)}, one process each; leave it out")
+        raise BadInput(
+            f"--workers {args.workers}: --devices names {len(devices)} devices, with one process each; leave "
+            "--workers out"
+        )
     slurm = () if args.slurm is None else tuple(_parse_slurm_option(pair) for pair in args.slurm.split(","))
     if dict(slurm).get("cluster") == "debug" and args.workers not in (None, 1):
-        raise BadInput(f"--workers {args.workers}: cluster=debug runs one; leave it out")
+        raise BadInput(f"--workers {args.workers}: cluster=debug runs one worker; leave --workers out")
     return Settings(
         kind=args.executor,
         workers=args.workers,
@@ -118,7 +123,7 @@ def device_environment(name: str, visible: str | None = None) -> dict[str, str]:
     if kind == "cuda" and number.isdecimal() and number == str(int(number)):
         visible_devices = None if visible is None else visible.split(",")
         if visible_devices is not None and int(number) >= len(visible_devices):
-            raise BadInput(f"--devices {name!r}: CUDA_VISIBLE_DEVICES has {visible!r} alone")
+            raise BadInput(f"--devices {name!r}: CUDA_VISIBLE_DEVICES has only {visible!r}")
         return {"CUDA_VISIBLE_DEVICES": number if visible_devices is None else visible_devices[int(number)]}
     raise BadInput(f"--devices {name!r}: write cuda:0,cuda:1 and so on, or cpu")
 

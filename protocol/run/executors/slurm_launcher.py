@@ -30,7 +30,9 @@ def refuse_missing(settings: Settings) -> None:
     if _cluster(settings) == "slurm" and (
         missing := [command for command in ("sbatch", "srun", "squeue") if not shutil.which(command)]
     ):
-        raise BadInput(f"--executor slurm: {', '.join(missing)} not found; run this where jobs are submitted")
+        raise BadInput(
+            f"--executor slurm: {', '.join(missing)} not found; run this on a machine from which jobs can be submitted"
+        )
 
 
 class SlurmLauncher:

@@ -182,30 +182,30 @@ class Spool(NamedTuple):
             document = canonical.loads(files.read(path), path.name)
             content, digest = document["content"], document["sha256"]
             if canonical.digest(content) != digest:
-                raise DamagedResult(f"{path}: is not what its digest says")
+                raise DamagedResult(f"{path}: does not match its digest")
             if (content["lock"], content["phase"], content["job"]) != (self.lock, self.phase, name):
-                raise DamagedResult(f"{path}: is of another job")
+                raise DamagedResult(f"{path}: belongs to another job")
             if "refused" in content:
                 return restore_refusal(content["refused"], content["why"])
             return self._restore_result(content, job, path)
         except (Tampered, KeyError, TypeError, ValueError, AttributeError) as error:
-            raise DamagedResult(f"{path}: is no whole result: {error}") from None
+            raise DamagedResult(f"{path}: is not a complete result: {error}") from None
 
     def _restore_result(self, content: Mapping[str, Any], job: Job, path: Path) -> JobResult:
         lane_records = {(Cell(*cell), problem): (body, costs) for cell, problem, body, costs in content["records"]}
         if len(lane_records) != len(content["records"]) or lane_records.keys() != {
             (cell, problem) for cell in job.cells for problem in job.problems
         }:
-            raise DamagedResult(f"{path}: has other lanes than its job")
+            raise DamagedResult(f"{path}: has lanes other than those of its job")
         side_file = canonical.digest(content["trajectories"])
         for (cell, problem), (body, costs) in lane_records.items():
             if body["state"] == "ok" and body.keys() & UNGRADED.keys():
-                raise DamagedResult(f"{path}: has grades, which the driver gives")
+                raise DamagedResult(f"{path}: has grades, which only the driver may give")
             fields = UNGRADED | {"registration": self.lock, "phase": self.phase} | body
             fault = record_fields.find_fault(fields, {"attempt": 1, **costs})
             cited = (body.get("trajectory") or side_file).partition("#")[0]
             if fault or body["cell"] != cell._asdict() or body["problem"] != problem or cited != side_file:
-                raise DamagedResult(f"{path}: {fault or 'has a record of another lane, or cites another file'}")
+                raise DamagedResult(f"{path}: {fault or 'has a record of another lane, or cites a different file'}")
         return JobResult(lane_records, tuple(content["trajectories"]), float(content["seconds"]), content["where"])
 
     def delete_result(self, name: str) -> None:
@@ -217,9 +217,9 @@ def describe_status(study: Path, lock: str, phase: str) -> str:
     status = read_json(Spool.for_phase(study, lock, phase).driver)
     if status is None or "waiting" not in status:
         return ""
-    running = f"{len(status['running'])} of {status['workers']} workers run a batch"
-    pending = f", {status['pending']} have not begun ({status['look']})" if status["pending"] else ""
-    counts = f"{status['waiting']} batches wait, {status['ready']} results are spooled"
+    running = f"{len(status['running'])} of {status['workers']} workers are running a batch"
+    pending = f", {status['pending']} have not started ({status['look']})" if status["pending"] else ""
+    counts = f"{status['waiting']} batches are waiting, {status['ready']} results are spooled"
     return f"{status['executor']}, from {status['host']}: {running}{pending}; {counts}"
 
 

@@ -230,7 +230,7 @@ class _Driver:
         if self._losses[queued.name] > MAX_LOSSES:
             raise Refusal(
                 f"executor: a batch of {job.model} on {job.task} ({job.problems[0]}, ...) was given to "
-                f"{MAX_LOSSES + 1} workers, and none brought its result: {why}; run the command again"
+                f"{MAX_LOSSES + 1} workers, and none returned its result: {why}; run the command again"
             )
         self._enqueue(queued)
 
@@ -313,7 +313,7 @@ class _Driver:
         lost = [queued for queued in missing if queued.name in self._missing]
         self._missing = {queued.name for queued in missing}
         for queued in lost:
-            self._requeue(queued, "its file was not as it was written")
+            self._requeue(queued, "its file was changed after it was written")
 
     def _refuse_hopeless(self, now: float, unknown: bool) -> None:
         if len(self._refused) == len(self._commands):
@@ -321,9 +321,9 @@ class _Driver:
         silent = now - self._heard_at
         if silent > self._wait or (unknown and self._heartbeats and silent > UNHEARD_SECONDS):
             raise Refusal(
-                f"executor: no worker of {len(self._commands)} was heard of for {silent / 60:.0f} min, with "
-                f"{len(self._shared.waiting_files())} batches waiting; see: {self._launcher.status_command()}; run the "
-                "command again to go on"
+                f"executor: none of {len(self._commands)} workers gave a sign of life for {silent / 60:.0f} "
+                f"min, with {len(self._shared.waiting_files())} batches waiting; see: "
+                f"{self._launcher.status_command()}; run the command again to continue"
             )
 
     def _replace_workers(self, ended: Mapping[int, WorkerExit]) -> None:
@@ -331,10 +331,10 @@ class _Driver:
         if not lost_workers:
             return
         if self._replaced + len(lost_workers) > MAX_LOSSES * len(self._commands):
-            message = next((state.message for state in lost_workers.values() if state.message), "it said nothing")
+            message = next((state.message for state in lost_workers.values() if state.message), "it printed nothing")
             raise Refusal(
-                f"executor: workers ended {self._replaced + len(lost_workers)} times without a result, the last with: "
-                f"{message}; run the command again to go on"
+                f"executor: workers ended {self._replaced + len(lost_workers)} times without a result, the "
+                f"last with: {message}; run the command again to continue"
             )
         self._replaced += len(lost_workers)
         self._launcher.start({slot: self._commands[slot] for slot in lost_workers})

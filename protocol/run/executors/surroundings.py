@@ -179,7 +179,10 @@ class Surroundings:
         odd = [name for name in self._modules if now.get(name, self) is not self._modules[name]]
         odd += [name for name in now if name not in self._modules and loaded.get(name, self) is not now[name]]
         if odd:
-            return f"what is loaded, {next((name for name in odd if type(name) is str), '<a name of its own class>')}"
+            return (
+                "the loaded modules, "
+                f"{next((name for name in odd if type(name) is str), '<a name of a class of its own>')}"
+            )
         self._modules = now
         self._module_versions.accept(0)
         if namespaces:
@@ -225,7 +228,7 @@ class Surroundings:
         """
         now, before = namespace.entries, namespace.accepted
         if not {id(name) for name in now if type(name) is not str} <= {*map(id, before)}:
-            return "<a name of its own class>"  # which would be asked here
+            return "<a name of a class of its own>"  # which would be asked here
         changed = [name for name in {**before, **now} if not _is_alike(now.get(name, before), before.get(name, before))]
         return min((name for name in changed if not self._is_harmless(name, namespace)), default=None)
 

@@ -70,7 +70,7 @@ def main(argv: list[str] | None = None) -> int:
         parser.add_argument(name, default="")
     parser.add_argument("--spool", type=Path)
     parser.add_argument("--slot", type=int)
-    parser.add_argument("--here", action="store_true", help="run these sources where they are")
+    parser.add_argument("--here", action="store_true", help="run these sources in place")
     args = parser.parse_args(argv, namespace=Options())
     signal.signal(signal.SIGTERM, _exit_on_signal)
     try:
@@ -91,7 +91,7 @@ def run_worker(args: Options) -> int:
         "slot": args.slot,
         "session": args.session,
         "device": args.device,
-        "state": "proving its bytes",
+        "state": "verifying its bytes",
     }
     worker = f"{args.slot}-{status['host']}-{os.getpid()}"
     try:

@@ -296,7 +296,7 @@ def test_hostile_bytes_are_refused_in_one_line(tmp_path, capsys, both, monkeypat
     (tmp_path / "empty").mkdir()
     assert "contains no known result file; name" in refused(capsys, both[0], tmp_path / "empty")
     monkeypatch.setattr(files_of_formats, "machine_memory", lambda: 80)
-    assert "bytes, this machine reads 10; use a larger one" in refused(capsys, *both)
+    assert "bytes, but this machine can read only 10; use a machine with more memory" in refused(capsys, *both)
 
 
 def test_a_bomb_is_let_go_of_before_it_is_whole(tmp_path, capsys, monkeypatch):

@@ -160,5 +160,8 @@ def test_a_text_that_leaves_no_positions_for_its_repetition_is_refused():
     model, prompt = tiny(max_position_embeddings=39), outside(20)
     fits = answer(tiny(max_position_embeddings=40), prompt, [lane(policies.get("kvzip"), 12)], max_new_tokens=2)
     assert isinstance(fits[0], Outcome)
-    with pytest.raises(BadInput, match="RepeatAttention feeds tokens behind the text, up to position 40 of the 39"):
+    with pytest.raises(
+        BadInput,
+        match="RepeatAttention feeds extra tokens after the text, up to position 40, but model tiny-Llama has only 39",
+    ):
         answer(model, prompt, [lane(policies.get("kvzip"), 12)], max_new_tokens=2)

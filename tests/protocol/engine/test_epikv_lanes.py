@@ -215,7 +215,7 @@ def test_layers_are_counted_in_a_model_of_32_unless_said_otherwise():
     own = BandDifference(band_a=(2,), band_b=(3,), depth=None)
     own.refuse_depth(DEPTH)
     assert own.low.layers_in(DEPTH) == (3,)
-    with pytest.raises(ValueError, match="reads the output of layer 3, the model has 3 layers"):
+    with pytest.raises(ValueError, match="reads the output of layer 3, but the model has 3 layers"):
         own.refuse_depth(3)
 
 

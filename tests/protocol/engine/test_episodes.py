@@ -117,7 +117,7 @@ def test_a_text_within_the_budget_is_one_cache_and_the_full_one():
 
 def test_episodes_need_a_scoring_that_asks_about_them():
     wrong = noted(Noise(1), cadence=Episodic(block=BLOCK))
-    with pytest.raises(BadInput, match=r"cadence of lane a lane: Episodic asks .* Noise does not take; choose"):
+    with pytest.raises(BadInput, match=r"cadence of lane a lane: Episodic scores .* Noise does not support; choose"):
         answer(tiny(), outside(30), [lane(wrong, 9)], max_new_tokens=1)
     plain = noted(PatchedPrompt(), cadence=Cadence())
     assert isinstance(answer(tiny(), outside(30), [lane(plain, 9)], max_new_tokens=1)[0], Outcome)

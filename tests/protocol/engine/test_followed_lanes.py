@@ -107,7 +107,9 @@ def test_both_kernels_say_the_same_of_a_lane_and_company_changes_nothing():
 def test_a_lane_without_a_full_cache_of_its_seed_is_refused():
     evicting, full, _ = (lane for lane in lanes() if lane.seed == SEEDS[0])
     request = Request("p", prompt(), (evicting, full._replace(seed=9)))
-    with pytest.raises(BadInput, match=f"lane {evicting.key}: follows the full cache, and p has no such lane"):
+    with pytest.raises(
+        BadInput, match=f"lane {evicting.key}: is fed the full cache's text, but p has no full-cache lane"
+    ):
         engine.run(tiny(), [request], max_new_tokens=2, follows_full=True)
 
 

@@ -29,7 +29,7 @@ class Rich(Cadence):
 
 
 def test_130_slots_for_128_are_refused_by_name():
-    with pytest.raises(ValueError, match="Generous grants 130 slots at step 0, where it declares 128 of the"):
+    with pytest.raises(ValueError, match="Generous grants 130 slots at step 0, but declares 128 there"):
         granted_budget(Generous(), 128, 0)
 
 
@@ -38,15 +38,17 @@ def test_a_grant_above_the_registered_budget_fails_its_lane_and_no_other(since):
     greedy = drawn(1, cadence=Generous(interval=3, since=since))
     lanes = [lane(greedy, 10), lane(drawn(1, cadence=Cadence(interval=3)), 10)]
     failed, sound = answer(tiny(), outside(30, 2), lanes, max_new_tokens=12)
-    assert failed == LaneFailure(f"Generous grants 12 slots at step {since}, where it declares 10 of the registered 10")
+    assert failed == LaneFailure(
+        f"Generous grants 12 slots at step {since}, but declares 10 there (the registered budget is 10)"
+    )
     assert isinstance(sound, Outcome)
 
 
 def test_rounds_that_are_richer_than_the_registered_budget_on_average_fail_their_lane():
     (failed,) = answer(tiny(), outside(30, 0), [lane(drawn(1, cadence=Rich()), 10)], max_new_tokens=2)
     assert failed == LaneFailure(
-        "Rich declares [9, 13] slots for its rounds, where 10 are registered; write at least 1 for each, and a "
-        "mean of at most the budget"
+        "Rich declares [9, 13] slots for its rounds, but the registered budget is 10; write at least 1 for "
+        "each round, with a mean of at most the budget"
     )
 
 

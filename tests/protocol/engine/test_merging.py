@@ -69,7 +69,7 @@ def test_sums_of_members_are_added():
     kept = into == torch.arange(3)
     found, heads = sum_merger(into)(sums), kept.repeat_interleave(2, 1)
     assert found[heads].tolist() == torch.tensor(expected).float()[None][heads].tolist()
-    with pytest.raises(ValueError, match="one state for all heads of a layer, but they merge different"):
+    with pytest.raises(ValueError, match="one state for all heads of a layer needs the same merged"):
         sum_merger(into)(torch.ones(1, 1, 3))
 
 
@@ -155,7 +155,7 @@ def refusal(model, policy):
 def test_a_codec_that_does_not_fit_the_model_is_refused_in_one_line():
     assert refusal(tiny(), keeping(Uncoded())) == (
         "state of lane a lane: Uncoded has no codec for model tiny-Llama: bases of rank 6 are needed, and "
-        "there are none; calibrate it"
+        "there are none; run kv-prereg calibrate"
     )
 
 
@@ -173,6 +173,6 @@ def test_a_press_has_no_state():
     part = AsThePress()
     press = Pressed(part, selection=part, routing=part, state=Coded(), protect=part)
     assert refusal(tiny(), press) == (
-        "state of lane a lane: a press leaves its slots as they are, and Coded stores or reads them otherwise; choose "
-        "a policy of ours, or the press without a state"
+        "state of lane a lane: Coded changes how slots are stored or read, but a press does not allow that; "
+        "choose a policy of kv-prereg, or leave the state out"
     )

@@ -237,10 +237,10 @@ def test_a_lane_that_is_not_finite_fails_and_leaves_the_others_alone():
 @pytest.mark.parametrize(
     ("family", "changes", "reason"),
     [
-        ("Mistral", {}, "a model of Llama, Qwen2 or Qwen3, and this one is of mistral"),
-        ("Llama", {"head_dim": 16}, "head sizes of 32, 64 or 128, and the model's is 16"),
-        ("Llama", {"hidden_act": "gelu"}, "the activation silu, and the model has gelu"),
-        ("Llama", {"intermediate_size": 100}, "sizes that 16 divides, and the model has"),
+        ("Mistral", {}, "a model of type Llama, Qwen2 or Qwen3, but this one is mistral"),
+        ("Llama", {"head_dim": 16}, "a head size of 32, 64 or 128, but the model's is 16"),
+        ("Llama", {"hidden_act": "gelu"}, "the activation silu, but the model has gelu"),
+        ("Llama", {"intermediate_size": 100}, "sizes that are multiples of 16, but the model has"),
         ("Qwen2", {"use_sliding_window": True, "sliding_window": 8, "max_window_layers": 1}, "sliding windows"),
     ],
 )
@@ -255,10 +255,10 @@ def test_what_only_the_other_kernel_does_is_refused_by_name():
     model = network("Llama")
     others = [policies.get("syn_mem"), *(policies.get("h2o", {"state": name}) for name in ("q8_0", "kivi-2", "quest"))]
     for policy in others:
-        with pytest.raises(BadInput, match=r"computed and read whole, and .* does otherwise .*lane a lane.*eager"):
+        with pytest.raises(BadInput, match=r"computed and all read, but .* changes that .*lane a lane.*eager"):
             answer(model, outside(60), [lane(policy, 30)], max_new_tokens=2, kernel="native")
     half = model._replace(network=model.network.bfloat16())
-    with pytest.raises(BadInput, match=r"dtype float32, and the model is on cpu in torch.bfloat16; write .eager."):
+    with pytest.raises(BadInput, match=r"dtype float32, but the model is on cpu in torch.bfloat16; write .eager."):
         answer(half, outside(20), [lane(all_kept())], max_new_tokens=2, kernel="native")
     with pytest.raises(BadInput, match="kernel: 'fast' given"):
         answer(model, outside(20), [lane(all_kept())], max_new_tokens=2, kernel="fast")
@@ -267,10 +267,10 @@ def test_what_only_the_other_kernel_does_is_refused_by_name():
 @pytest.mark.parametrize(
     ("variables", "reason"),
     [
-        ({"PATH": ""}, r"needs a C\+\+ compiler, and no c\+\+, g\+\+ or clang\+\+ is here"),
+        ({"PATH": ""}, r"needs a C\+\+ compiler, but this machine has no c\+\+, g\+\+ or clang\+\+"),
         ({"CXX": "false"}, "could not be built by false"),
         ({"CXX": "no-such-compiler"}, "could not be built by no-such-compiler"),
-        ({"CXX": "true"}, "could not be built by true: it wrote no library"),
+        ({"CXX": "true"}, "could not be built by true: the compiler wrote no library"),
         ({"CXX": "c++ --no-such-option"}, r"could not be built by c\+\+"),
     ],
 )
@@ -343,7 +343,7 @@ def halve_rotary(net):
 def test_weights_of_other_sizes_never_reach_the_kernel(change):
     net = network("Llama").network
     change(net)
-    with pytest.raises(BadInput, match=r'generation.kernel: "native" needs weights \[.* in float32'):
+    with pytest.raises(BadInput, match=r'generation.kernel: "native" needs weights of shape \[.* in float32'):
         NativeNetwork(net, 20)
 
 

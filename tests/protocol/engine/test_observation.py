@@ -85,5 +85,5 @@ def test_a_model_that_does_not_ask_the_attention_interface_is_refused(monkeypatc
 @pytest.mark.parametrize("chunk", [None, 4])
 def test_a_layer_that_attends_twice_is_refused(chunk):
     """DiffLlama: the difference of two softmaxes, whose second would overwrite the slots of the first."""
-    with pytest.raises(BadInput, match="asks for attention more than once in a layer"):
+    with pytest.raises(BadInput, match="calls attention more than once in a layer"):
         answer(tiny("DiffLlama"), outside(9), [lane(all_kept())], max_new_tokens=2, prefill_chunk=chunk)

@@ -81,6 +81,6 @@ def test_a_model_without_such_a_projection_is_refused_before_anything_runs(witho
     with pytest.raises(BadInput) as refused:
         answer(model, outside(20), lanes, max_new_tokens=2)
     assert str(refused.value) == (
-        "model tiny-Llama: the attention of layer 1 has no linear o_proj of its 4 heads, which a policy "
-        "reads; choose a model that has one, or another policy"
+        "model tiny-Llama: layer 1 has no linear o_proj for its 4 heads, which a policy needs; choose a "
+        "model that has one, or another policy"
     )

@@ -146,7 +146,7 @@ def test_what_a_press_refuses_and_what_is_not_finite_fail_its_lane_alone():
     lanes = [Refusing(**PARTS), Broken(**PARTS), leaves()]
     found = answer(tiny(), outside(40), [lane(policy, 11) for policy in lanes], max_new_tokens=NEW)
     assert found[0] == engine.LaneFailure("SnapKVPress: too short")
-    assert found[1].reason == "keys and values: not finite in layer 1, in what its press leaves"
+    assert found[1].reason == "keys and values: not finite in layer 1, in the slots that its press leaves"
     assert len(found[2].token_ids) == NEW
 
 

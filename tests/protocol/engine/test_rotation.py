@@ -49,11 +49,11 @@ def test_policies_that_turn_queries_are_refused_of_such_a_model_before_anything_
     wanted = policies.get(name).calibrated
     kinds = {signal.name: signal.kind(*[None] * len(signal.kind._fields)) for signal in wanted}
     model = unlike("Cohere")._replace(statistics=kinds)
-    with pytest.raises(BadInput, match="is not one rule for the halves of a head in all layers"):
+    with pytest.raises(BadInput, match="does not rotate the halves of a head alike in all layers"):
         answer(model, outside(20), [lane(policies.get(name), 12)], max_new_tokens=2)
 
 
 def test_nor_are_statistics_of_its_queries_measured():
-    with pytest.raises(BadInput, match="does not turn the halves of a head in every layer"):
+    with pytest.raises(BadInput, match="does not rotate the halves of a head in every layer"):
         calibrate.refuse_other_rotation(unlike("Helium"))
     calibrate.refuse_other_rotation(tiny())

@@ -144,13 +144,15 @@ REFUSED = {
     "top_p: nan given": {"top_p": float("nan")},
     "max_concurrent: 0 given; at least 1": {"max_concurrent": 0},
     "prefill_chunk: 0 given; at least 1": {"prefill_chunk": 0},
-    "first_event: -1 given; use 1, or 0": {"first_event": -1},
+    "first_event: -1 given; use 1 .after the first token., or 0": {"first_event": -1},
     "budget of lane x/0.5: None given; give a number": {"lanes": (Lane("x/0.5", drawn(), None, 0),)},
-    "budget of lane full: 12 given; None fits a policy that never": {"lanes": (Lane("full", all_kept(), 12, 0),)},
+    "budget of lane full: 12 given; None is only for a policy that never": {
+        "lanes": (Lane("full", all_kept(), 12, 0),)
+    },
     "interval of lane c/0.5: NeglectCounts cannot be measured while decoding; leave the interval out": {
         "lanes": (Lane("c/0.5", Policy(scissorhands().scoring, cadence=Cadence(interval=4)), 9, 0),)
     },
-    "blocks of lane b/9: NeglectCounts cannot be measured from block to block; choose a cadence without": {
+    "blocks of lane b/9: NeglectCounts cannot be measured block by block; choose a cadence without": {
         "lanes": (Lane("b/9", Policy(scissorhands().scoring, cadence=Blockwise()), 9, 0),)
     },
 }
@@ -170,5 +172,5 @@ def test_what_cannot_be_run_is_refused_by_name_before_anything_is_fed(message):
 
 def test_a_layer_that_the_model_does_not_have_is_refused_by_name():
     watcher = noted(Earliest(frozenset({HiddenChange((LAYERS,), None)})))
-    with pytest.raises(BadInput, match="a policy reads the output of layer 3, the model has 3 layers"):
+    with pytest.raises(BadInput, match="the policy reads the output of layer 3, but the model has 3 layers"):
         answer(tiny(), outside(40), [lane(watcher, 9)], max_new_tokens=2)

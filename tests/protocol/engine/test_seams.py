@@ -118,7 +118,9 @@ def test_one_state_for_all_heads_is_compacted_with_their_slots():
 def test_one_state_for_heads_that_hold_different_slots_fails_the_lane():
     policy = noted(Noise(1, frozenset({Received()})), PerHead(), Cadence(interval=3))
     (outcome,) = answer(tiny(), outside(CONTEXT), [lane(policy, 10)], max_new_tokens=NEW)
-    assert outcome == LaneFailure("one state for all heads of a layer, but they hold different slots")
+    assert outcome == LaneFailure(
+        "one state for all heads of a layer needs the same slots in each head, but they differ"
+    )
 
 
 @dataclass(frozen=True)
@@ -195,5 +197,5 @@ class Halfway:
 
 def test_a_signal_of_no_kind_is_refused_by_name_and_not_left_out():
     policy = noted(Noise(1, frozenset({Halfway()})))
-    with pytest.raises(BadInput, match="policy of lane a lane: Halfway is no signal that the engine measures"):
+    with pytest.raises(BadInput, match="policy of lane a lane: Halfway is not a signal that the engine can measure"):
         answer(tiny(), outside(CONTEXT), [lane(policy, 10)], max_new_tokens=2)

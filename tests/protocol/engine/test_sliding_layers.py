@@ -142,7 +142,9 @@ def test_sinks_take_their_share_of_every_row_that_signals_read():
 @pytest.mark.parametrize("name", ["crystalkv", "caote", "scissorhands"])
 def test_policies_that_take_rows_for_shares_of_one_are_refused_beside_sinks(name):
     found = next(own for own in policies.names() if own.replace("-", "").replace("_", "").startswith(name))
-    with pytest.raises(BadInput, match="takes a row of attention for shares that sum to 1, and attention sinks"):
+    with pytest.raises(
+        BadInput, match="assumes that attention weights of a query sum to 1, but with the attention sinks"
+    ):
         answer(hybrid("GptOss"), outside(40), [lane(competing(policies.get(found)), 20)], max_new_tokens=1)
 
 
@@ -222,7 +224,7 @@ def test_the_layers_of_a_hidden_signal_are_those_of_full_attention():
     assert traces[0] is None
     torch.testing.assert_close(traces[1].changes, expected, rtol=1e-9, atol=1e-9)
     missing = noted(Earliest(frozenset({HiddenChange((2,), None)})))
-    with pytest.raises(BadInput, match="reads the output of layer 2, the model has 2 layers"):
+    with pytest.raises(BadInput, match="reads the output of layer 2, but the model has 2 layers"):
         answer(model, prompt, [lane(missing, 9)], max_new_tokens=1)
 
 

@@ -115,7 +115,7 @@ def test_sparsity_counts_in_the_bytes_of_the_state():
 def test_thresholds_are_read_by_name_and_kind():
     lanes = [lane(shortened("thinkv"), 30)]
     for held in ({}, {"thoughts": tiny().statistics["text"]}):
-        with pytest.raises(BadInput, match="needs 'thoughts', which are not there; run: kv-prereg"):
+        with pytest.raises(BadInput, match="needs 'thoughts', which have not been measured; run: kv-prereg"):
             answer(tiny()._replace(statistics=held), outside(20), lanes, max_new_tokens=3)
 
 

@@ -149,7 +149,7 @@ def test_the_path_is_chosen_by_device_precision_width_of_a_head_and_sinks():
         (on(dtype=torch.float32), "dtype bfloat16"),
         (on(width=100), "a multiple of 8"),
         (on(width=264), "at most 256"),
-        (on(sinks=True), "attention without sinks, and the model has them"),
+        (on(sinks=True), "attention without sinks, but the model has attention sinks"),
     ):
         assert choose_attention(network) is choose_attention(network, "padded") is PADDED
         with pytest.raises(BadInput, match=says):

@@ -108,7 +108,7 @@ def test_every_access_is_in_the_ledger_with_its_purpose(folder):
         claim.take(Registration(folder))
         door = HeldOutGuard(lock.read(folder), folder)
         assert door.ids("toy", "confirm") == finished_study.CONFIRM
-        with pytest.raises(BadInput, match="'toys' is not locked"):
+        with pytest.raises(BadInput, match="'toys' is not in the lock"):
             door.ids("toys", "confirm")
         with pytest.raises(BadInput, match="purpose"):
             door.ids("toy", "")
@@ -120,7 +120,7 @@ def test_a_seal_needs_a_record_for_every_registered_lane(folder):
     finished_study.confirm(folder, stop_after=5)
     with (
         studies.unchanged(folder),
-        pytest.raises(BadInput, match=r"1 registered records are missing, first tiny/toy/0\.5/crystal/0/p4"),
+        pytest.raises(BadInput, match=r"1 registered records are missing, the first is tiny/toy/0\.5/crystal/0/p4"),
     ):
         seal.write(Registration(folder))
 

@@ -107,7 +107,7 @@ def test_its_records_make_sense_as_those_of_a_shard_that_is_kept(confirmed, monk
 
 def test_a_line_without_end_is_refused_before_it_is_read_whole(place, monkeypatch):
     monkeypatch.setattr(files, "MAX_LINE_BYTES", 200)
-    with pytest.raises(Tampered, match="has over 200 bytes; no record of ours has"):
+    with pytest.raises(Tampered, match="has more than 200 bytes, which no record has"):
         records.read_records(place)
 
 

@@ -120,14 +120,14 @@ def test_a_claim_keeps_the_nonce_with_its_signature_and_anybody_can_verify_it(au
         "key": late_randomness.derive_key(lock.read(audited).digest, NONCE),
         "signature": (tmp_path / "nonce.sig").read_text(),
     }
-    assert verify(audited) == "drawn with a nonce that the registered auditor signed for this lock"
+    assert verify(audited) == "seeds and problems drawn with a nonce that the registered auditor signed for this lock"
 
 
 def test_without_its_value_a_study_is_not_claimed_and_the_refusal_says_how_to_get_it(audited):
     with studies.unchanged(audited):
         with pytest.raises(BadInput) as refusal:
             take(audited)
-        said = f"let the auditor write '{lock.read(audited).digest} HEX' to FILE and sign it"
+        said = f"ask the auditor to write '{lock.read(audited).digest} HEX' to FILE and sign it"
         assert said in str(refusal.value)
         assert "ssh-keygen -Y sign -n kv-prereg-nonce" in str(refusal.value)
 
@@ -142,7 +142,7 @@ def test_without_its_value_a_study_is_not_claimed_and_the_refusal_says_how_to_ge
         (lambda given: given | {"nonce": NONCE.upper()}, "at least 64 lower-case hex digits"),
         (lambda given: given | {"nonce": f"{NONCE}\n{NONCE}"}, "write one line"),
         (lambda given: given | {"nonce": f" {NONCE}"}, "write one line"),
-        (lambda given: given | {"lock": "e" * 64}, f"is for {'e' * 64}; this study needs"),
+        (lambda given: given | {"lock": "e" * 64}, f"was made for {'e' * 64}; this study needs"),
     ],
     ids=["another key", "another purpose", "another nonce", "short", "capitals", "two", "spaces", "another lock"],
 )
@@ -186,7 +186,7 @@ def test_a_claim_is_resumed_with_its_own_value_and_no_other(audited, auditor, tm
     second = signed(tmp_path / "second", line(audited, "beef" * 16), auditor[0])
     take(audited, first)
     before = studies.snapshot(audited)
-    with pytest.raises(BadInput, match=r"claim\.json has another value already; leave it out"):
+    with pytest.raises(BadInput, match=r"claim\.json already has a different value; leave --value out"):
         take(audited, second)
     assert studies.snapshot(audited) == before
     assert take(audited) == 2
@@ -201,7 +201,7 @@ def test_a_value_that_nothing_registers_is_refused_at_the_claim_and_after_it(stu
         take(folder, tmp_path / "nonce")
     assert not (folder / claim.NAME).exists()
     take(folder)
-    assert verify(folder) == "author-chosen seeds: the protocol registers no late value"
+    assert verify(folder) == "the author chose the seeds: the protocol registers no late value"
     with pytest.raises(BadInput, match=r"the protocol has no \[randomness\]"):
         take(folder, tmp_path / "nonce")
 
@@ -222,15 +222,15 @@ def another_nonce(content):
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        (another_nonce, "signature: is not the registered auditor's over this lock"),
+        (another_nonce, "signature: is not the registered auditor's signature for this lock"),
         (lambda content: content["randomness"].update(signature="none"), "signature: is not the registered"),
         (lambda content: content["randomness"].pop("signature"), "signature: is not the registered"),
         (lambda content: content["randomness"].update(value="ab" * 32), "key: does not follow"),
         (lambda content: content["randomness"].update(key="ab" * 32), "key: does not follow"),
         (lambda content: content["randomness"].update(value=5), "randomness.value: is 5; it must be text"),
-        (lambda content: content["randomness"].update(source="anchor"), "is not of the source"),
-        (lambda content: content.pop("randomness"), "is not of the source"),
-        (lambda content: content.update(randomness="none"), "randomness: must be an object"),
+        (lambda content: content["randomness"].update(source="anchor"), "has a source other than"),
+        (lambda content: content.pop("randomness"), "has a source other than"),
+        (lambda content: content.update(randomness="none"), "randomness: must be an object with fields"),
     ],
 )
 def test_a_claim_with_another_value_than_the_auditors_is_tampered(audited, auditor, tmp_path, change, said):
@@ -244,17 +244,17 @@ def test_a_claim_with_a_value_that_nothing_registers_is_tampered(study):
     folder = study(None)
     take(folder)
     rewrite(folder, lambda content: content.update(randomness={"source": "nonce", "value": NONCE, "key": 64 * "0"}))
-    with pytest.raises(Tampered, match="is not of the source that the protocol registers"):
+    with pytest.raises(Tampered, match="has a source other than the one that the protocol registers"):
         verify(folder)
 
 
 def test_a_beacon_gives_the_registered_round_and_no_other_and_an_audit_says_what_to_compare(study, tmp_path):
     folder = study(ROUND)
-    with pytest.raises(BadInput, match="write '1234 HEX' to FILE, with that round of drand quicknet"):
+    with pytest.raises(BadInput, match="write '1234 HEX' to FILE, with the value of that round of drand quicknet"):
         take(folder)
     file = tmp_path / "round"
     file.write_text(f"1235 {NONCE}\n")
-    with pytest.raises(BadInput, match="is for 1235; this study needs '1234 HEX'"):
+    with pytest.raises(BadInput, match="was made for 1235; this study needs '1234 HEX'"):
         take(folder, file)
     file.write_text(f"1234 {NONCE}\n")
     take(folder, file)
@@ -278,14 +278,16 @@ def test_an_anchors_block_is_the_value_and_is_compared_with_the_proof(study, tmp
     assert take(folder) == 2
     kept = documents.read(folder / claim.NAME).content["randomness"]
     assert (kept["value"], kept["height"]) == (Block.hash, 123)
-    assert verify(folder, Block) == "drawn with the hash of block 123, which the lock's proof leads to"
+    assert (
+        verify(folder, Block) == "seeds and problems drawn with the hash of block 123, to which the lock's proof leads"
+    )
     with pytest.raises(CannotTell, match=f"compare the hash of block 123 with {Block.hash}"):
         verify(folder)
 
     class Other(Block):
         hash = "8f" * 32
 
-    with pytest.raises(Tampered, match="is not the hash of block 123"):
+    with pytest.raises(Tampered, match="differs from the hash of block 123"):
         verify(folder, Other)
 
 

@@ -168,7 +168,7 @@ def test_a_finished_record_is_never_rewritten(place):
         ({"cache": CACHE | {"mean_bytes": -1}}, "body.cache.mean_bytes"),
         ({"cache": CACHE | {"events": [[0, 32]]}}, "body.cache.events"),
         ({"cache": CACHE | {"events": [[0, 32, -1]]}}, "body.cache.events"),
-        ({"trajectory": "e" * 64}, "keep the trajectory"),
+        ({"trajectory": "e" * 64}, "store the trajectory"),
     ],
 )
 def test_a_malformed_record_is_refused_by_the_name_of_its_field(place, change, named):
@@ -188,7 +188,7 @@ def test_a_malformed_record_is_refused_by_the_name_of_its_field(place, change, n
         ({"attempt": 1, "decode_seconds": "Infinity"}, "costs.decode_seconds"),
         ({"attempt": 1, "prefill_seconds": "-0.1"}, "costs.prefill_seconds"),
         ({"attempt": 1, "joules": "3"}, "costs: the fields ['joules']"),
-        (None, "costs: must be an object"),
+        (None, "costs: must be an object with fields"),
     ],
 )
 def test_malformed_costs_are_refused_by_the_name_of_their_field(place, costs, named):
@@ -204,7 +204,7 @@ def test_a_lane_that_did_not_end_well_has_no_outcome(place, state, extra):
     nothing = dict.fromkeys(("stop", "answer", "grade", "cache", "trajectory"))
     ended = body("0" * 64, "full", "p3") | {"state": state, "reason": "because"} | nothing
     with ShardWriter(place) as shard:
-        with pytest.raises(BadInput, match=f"'{state}' goes with no {next(iter(extra))}"):
+        with pytest.raises(BadInput, match=f"'{state}' excludes the field {next(iter(extra))}"):
             shard.append([(ended | extra, COSTS)])
         shard.append([(ended, COSTS)])
 

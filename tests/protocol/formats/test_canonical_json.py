@@ -119,13 +119,13 @@ def test_what_has_no_canonical_form_is_refused_with_its_place(value, named):
 @pytest.mark.parametrize(
     ("data", "named"),
     [
-        (b'{"a":{"b":1,"b":2}}', "a.b is there twice"),
+        (b'{"a":{"b":1,"b":2}}', "a.b occurs twice"),
         (b'{"a":[0.5]}', "a[0] is the number 0.5"),
         (b'{"a":1e3}', "a is the number 1e3"),
         (b'{"a":NaN}', "a is the number NaN"),
         (b'{"a":-Infinity}', "a is the number -Infinity"),
         (b'{"a":9007199254740992}', "a is an integer beyond"),
-        (b'{"a":"\\ud800"}', "a holds half a surrogate"),
+        (b'{"a":"\\ud800"}', "a contains half a surrogate"),
         (b'{"a": 1}', "not canonical JSON from byte 5"),
         (b'{"b":1,"a":1}', "not canonical JSON from byte 2"),
         (b'{"a":"\\u0041"}', "not canonical JSON from byte 6"),

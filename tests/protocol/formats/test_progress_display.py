@@ -193,7 +193,7 @@ def shown(waiting, after="pass"):
 def test_a_second_interrupt_ends_a_command_that_takes_long_to_stop():
     process = shown("time.sleep(60)", "time.sleep(60)")
     process.send_signal(signal.SIGINT)
-    while "stopping; Ctrl-C again quits at once" not in process.stderr.readline():
+    while "stopping; press Ctrl-C again to quit at once" not in process.stderr.readline():
         assert process.poll() is None
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=30)

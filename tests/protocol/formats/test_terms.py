@@ -43,7 +43,7 @@ def test_a_term_is_explained_once_in_sentences():
 
 
 def test_every_state_of_a_study_is_explained():
-    states = {*get_args(study_status.State)} - {"locking"} | {"locking was cut off", "unfinished"}
+    states = {*get_args(study_status.State)} - {"locking"} | {"locking was interrupted", "unfinished"}
     assert states <= {*TERMS}
     assert states <= {*status.TERMS}
 

@@ -70,9 +70,12 @@ def test_an_entry_point_may_score_unless_it_says_that_it_does_not(plugins, monke
         (True, "is bool, not a Grade"),
         (("correct", "7", "", None), "is tuple, not a Grade"),
         (grading.Grade("right", "7", ""), "has the status 'right'"),
-        (grading.Grade("wrong", 7, ""), "has an answer or a reason that is no text"),
-        (grading.Grade("wrong", "\ud800", ""), "has an answer or a reason that is no text"),
-        (grading.Grade("correct", "7", "", "1.000000"), "has the status 'correct' and the score '1.000000'"),
+        (grading.Grade("wrong", 7, ""), "has an answer or a reason that is not text"),
+        (grading.Grade("wrong", "\ud800", ""), "has an answer or a reason that is not text"),
+        (
+            grading.Grade("correct", "7", "", "1.000000"),
+            "has the status 'correct', which does not go with the score '1.000000'",
+        ),
         (grading.Grade("scored", "7", "", "0.500000"), "is a score, and it says that it never gives"),
         (KeyError("7"), "KeyError: '7'"),
     ],
@@ -102,12 +105,14 @@ def test_a_score_of_an_entry_point_is_from_nothing_to_all(score, plugins, monkey
 
 def test_an_entry_point_cannot_take_the_name_of_a_grader(plugins):
     plugins(shouting=f"{__name__}:Shouting", exact=f"{__name__}:Shouting")
-    with pytest.raises(BadInput, match=r"entry point exact of kv_prereg\.graders is taken: rename the grader in"):
+    with pytest.raises(
+        BadInput, match=r"entry point exact of kv_prereg\.graders: this name is already in use; rename the grader in"
+    ):
         grading.get_grader("shouting")
 
 
 @pytest.mark.parametrize(
-    ("value", "says"), [("no_such_module:x", "cannot be loaded"), ("builtins:dict", "is no grader")]
+    ("value", "says"), [("no_such_module:x", "cannot be loaded"), ("builtins:dict", "is not a grader")]
 )
 def test_an_entry_point_that_gives_no_grader_is_refused_in_one_line(plugins, value, says):
     plugins(broken=value)

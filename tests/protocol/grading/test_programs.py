@@ -259,7 +259,9 @@ def test_a_sandbox_that_is_gone_is_replaced(grader):
 
 def test_without_a_sandbox_nothing_is_graded(monkeypatch):
     monkeypatch.setattr(sandbox, "is_usable", lambda mechanism: False)
-    with pytest.raises(BadInput, match="grader program: runs programs in a sandbox, and nothing here can contain it"):
+    with pytest.raises(
+        BadInput, match="grader program: needs a sandbox for programs, but this machine has no working sandbox"
+    ):
         ProgramGrader()
 
 

@@ -80,7 +80,7 @@ def test_recorded_scores_are_graded_again_and_their_distance_is_told(two):
     assert done.disagreed == (("m/two/64/a/0/p/0", "scored 0.500000", "scored 0.000000"),)
     assert (done.second, done.apart) == (3, "0.166667")
     said = regrade.format_regrades(done)
-    assert "1 of 3 (33.3 %): the two graders disagree; their scores lie 0.166667 apart, mean of all" in said
+    assert "1 of 3 (33.3 %): the two graders disagree; the mean distance of their scores is 0.166667" in said
 
 
 @pytest.mark.parametrize(
@@ -104,15 +104,15 @@ def good():
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        ({"grade": "wrong"}, "body.score: stands beside another grade, 'wrong'"),
+        ({"grade": "wrong"}, "body.score: contradicts the grade 'wrong'"),
         ({"score": None}, "body.score"),
         ({"score": "0.5"}, "body.score"),
         ({"score": "1.000001"}, "body.score"),
         ({"score": "-0.500000"}, "body.score"),
         ({"score": 0.5}, "body.score"),
-        ({"grade_second": "scored"}, "body.score_second: is missing beside this grade_second, 'scored'"),
-        ({"score_second": "0.500000"}, "body.score_second: stands beside another grade_second, None"),
-        ({"grade_second": "wrong", "score_second": "0.500000"}, "beside another grade_second, 'wrong'"),
+        ({"grade_second": "scored"}, "body.score_second: is missing for the grade_second 'scored'"),
+        ({"score_second": "0.500000"}, "body.score_second: contradicts the grade_second None"),
+        ({"grade_second": "wrong", "score_second": "0.500000"}, "contradicts the grade_second 'wrong'"),
     ],
 )
 def test_a_score_stands_beside_the_grade_scored_and_beside_no_other(change, says):
@@ -123,7 +123,7 @@ def test_a_score_stands_beside_the_grade_scored_and_beside_no_other(change, says
     assert record_fields.find_fault(whole, costs) is None
     assert says in record_fields.find_fault(whole | change, costs)
     lacking = {name: value for name, value in whole.items() if name != "score"}
-    assert "body.score: is missing beside this grade" in record_fields.find_fault(lacking, costs)
+    assert "body.score: is missing for the grade" in record_fields.find_fault(lacking, costs)
 
 
 def test_a_lane_that_did_not_end_well_has_no_score():
@@ -133,7 +133,7 @@ def test_a_lane_that_did_not_end_well_has_no_score():
         **dict.fromkeys(("stop", "answer", "grade", "cache", "trajectory")),
         **{"state": "failed", "reason": "why", "score": "0.500000"},
     }
-    assert record_fields.find_fault(failed, {"attempt": 1}) == "body.state: 'failed' goes with no score"
+    assert record_fields.find_fault(failed, {"attempt": 1}) == "body.state: 'failed' excludes the field score"
 
 
 def test_development_answers_are_counted_by_their_score():

@@ -114,7 +114,7 @@ def test_a_file_that_changes_while_it_is_locked_is_refused(root, tmp_path):
 def test_a_member_that_leads_outside_is_not_extracted(tmp_path, name):
     with zipfile.ZipFile(tmp_path / bundle.NAME, "w") as archive:
         archive.writestr(name, "1\n")
-    with pytest.raises(Tampered, match="leads outside"):
+    with pytest.raises(Tampered, match="points outside"):
         bundle.extract(tmp_path / bundle.NAME, {name: closure.sha256_hex(b"1\n")}, tmp_path / "in" / "deep")
     assert [path.name for path in tmp_path.rglob("*")] == [bundle.NAME]
 

@@ -262,7 +262,7 @@ def test_registering_says_it_locks_it_and_the_texts_have_it(registered, tmp_path
     said = f"{count} of {count} held-out problems of {NEEDLE} had been opened before this was locked, by first."
     assert said in done.stdout
     assert "the verdict can only be RE-USED, INCONCLUSIVE or SCREENED" in done.stdout
-    assert 'fresh problems are had by [randomness] with source = "local"' in done.stdout
+    assert 'fresh problems need [randomness] with source = "local"' in done.stdout
     export.main([str(second), "--format", "osf"])
     text = capsys.readouterr().out
     assert said in text
@@ -350,7 +350,9 @@ def test_an_emptied_list_beside_a_shipped_study_is_a_fault(mine):
     mine.parent.mkdir(parents=True)
     shutil.copytree(studies.ROOT / "registrations" / "alpha-chain", mine.parent / "alpha-chain")
     (fault,) = check_claimed(mine, "chain").faults
-    assert fault == "opened: does not list alpha-chain, which was claimed before this release"
+    assert fault == (
+        "opened: does not list alpha-chain, which was claimed before the release of kv-prereg that locked this study"
+    )
     shutil.move(mine.parent / "alpha-chain", mine.parent.parent.parent / "alpha-chain")
     assert sibling_registrations.check_opened(Registration(mine)) == ([], [])
 
@@ -359,7 +361,9 @@ def test_without_a_commit_the_order_of_two_studies_that_do_not_name_each_other_c
     first = claimed(mine.parent / "first", "chain")
     findings = check_claimed(mine, "chain")
     assert findings.faults == []
-    assert [text.partition(",")[0] for text in findings.undetermined] == ["opened: whether first"]
+    assert [text.partition(",")[0] for text in findings.undetermined] == [
+        "opened: first has the same held-out problems"
+    ]
     (mine / "lock.json").unlink()
     (mine / "claim.json").unlink()
     (mine / "ledger.jsonl").unlink()

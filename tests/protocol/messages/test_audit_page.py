@@ -35,7 +35,7 @@ def test_what_a_lock_says_of_a_parent_is_told_as_its_word(registered):
     """No item shows it where the parent is not at hand."""
     content = studies.content(registered / "lock.json")
     named = SimpleNamespace(lock=SimpleNamespace(content={**content, "parent": {"name": "alpha-chain"}}))
-    assert audit_page.describe_design(named).endswith("; says that it replicates alpha-chain")
+    assert audit_page.describe_design(named).endswith("; states that it replicates alpha-chain")
     assert "replicates" not in audit_page.describe_design(Registration(registered))
 
 
@@ -56,7 +56,9 @@ def lock(memory, arms):
 
 
 def said(memory, arms):
-    return any(slot.startswith("Budgets are equal slots") for slot in slot_sizes.describe_slots(lock(memory, arms)))
+    return any(
+        slot.startswith("Budgets give equal numbers of slots") for slot in slot_sizes.describe_slots(lock(memory, arms))
+    )
 
 
 PLAIN, CODED = {"bytes": 256}, {"bytes": 160}

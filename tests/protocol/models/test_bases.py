@@ -42,9 +42,9 @@ def test_directions_are_eigenvectors_of_the_covariance_whatever_the_pieces_that_
 
 def test_too_few_tokens_to_span_the_values_are_refused():
     values = some_values(tokens=4)
-    with pytest.raises(BadInput, match="tokens: 4 were measured, 4 directions need more; raise --tokens"):
+    with pytest.raises(BadInput, match="tokens: 4 were measured, too few for 4 directions; raise --tokens"):
         bases.fit_bases(bases.empty_moments(values).add(values))
-    with pytest.raises(BadInput, match="texts: hold no token"):
+    with pytest.raises(BadInput, match="texts: contain no token"):
         measuring.measure_bases(None, iter([]), 10)
 
 
@@ -84,7 +84,7 @@ def test_bases_of_another_shape_are_refused(tiny_model, tmp_path):
     calibration.write_value(place, Bases(torch.zeros(2, 2, 8), torch.zeros(2, 2, 8, 8)), {})
     assert load(source, tmp_path).statistics["bases"].mean.shape == (2, 2, 8)
     calibration.write_value(place, Bases(torch.zeros(2, 2, 4), torch.zeros(2, 2, 4, 4)), {})
-    with pytest.raises(BadInput, match=r"is of \[2, 2, 4, 4\] layers, .* model has \[2, 2, 8, 8\]; delete"):
+    with pytest.raises(BadInput, match=r"has the shape \[2, 2, 4, 4\] .*, but the model needs \[2, 2, 8, 8\]; delete"):
         load(source, tmp_path)
 
 

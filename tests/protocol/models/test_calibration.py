@@ -98,12 +98,12 @@ def test_a_plain_text_is_read_as_it_is(run, model, tiny_model, tmp_path):
         (("traces", "--task", TASK, "--split", "confirm"), "statistics come from calibration or dev problems"),
         (("traces", "--task", TASK), "has no calibration problems; write --split dev"),
         (("traces", "--task", "neddle-256", "--split", "dev"), "did you mean 'needle-256'"),
-        (("thoughts", "--text", __file__), "thoughts are measured on answers of the model; give --task"),
-        (("traces", "--text", __file__), "traces are measured on answers of the model; give --task"),
-        (("routes", "--text", __file__), "routes are measured on answers of the model; give --task"),
+        (("thoughts", "--text", __file__), "thoughts can only be measured on answers of the model; give --task"),
+        (("traces", "--text", __file__), "traces can only be measured on answers of the model; give --task"),
+        (("routes", "--text", __file__), "routes can only be measured on answers of the model; give --task"),
         (
             ("routes", "--task", TASK, "--split", "dev"),
-            "routes are measured with its 'text', which are not there; run: kv-prereg calibrate ",
+            "routes need its 'text', which have not been measured; run: kv-prereg calibrate ",
         ),
         (("text", "--text", "nowhere.txt"), "--text nowhere.txt: no such file"),
         (("text", "--text", "nowhere.txt", "--tokens", "0"), "--tokens and --max-new-tokens: give at least 1"),
@@ -184,7 +184,7 @@ def test_statistics_are_written_once_and_anew_when_they_were_moved_away(run, tin
     text.write_text("4 5 6 7.")
     assert run("text", "--text", text) == 2
     said = capsys.readouterr().err
-    assert said == f"BadInput: {path}: exists and is written once; move it away to measure anew\n"
+    assert said == f"BadInput: {path}: exists already and is never overwritten; move it away to measure again\n"
     assert path.read_bytes() == written
     path.rename(tmp_path / "away")
     assert run("text", "--text", text) == 0
@@ -205,7 +205,7 @@ def test_embedded_statistics_whose_sum_was_never_written_are_told_of_and_the_lin
         load("chain-llama", tmp_path)
     capsys.readouterr()
     assert embedded() == 2
-    assert "move it away and its line in SHA256SUMS out to measure anew" in capsys.readouterr().err
+    assert "move it away and remove its line from SHA256SUMS to measure again" in capsys.readouterr().err
     path.unlink()
     assert load("chain-llama", tmp_path).statistics == {}
     assert embedded() == 0
@@ -252,7 +252,7 @@ def test_a_folder_that_cannot_be_written_is_one_line_and_nothing_is_measured(emb
     monkeypatch.setattr(measuring, "measure", lambda *arguments: pytest.fail("measured"))
     assert embedded() == 2
     assert capsys.readouterr().err == (
-        "PermissionError: /read/only: may not be opened by you; change its permissions, or name another\n"
+        "PermissionError: /read/only: no permission to open it; change its permissions, or name another\n"
     )
 
 
@@ -264,8 +264,8 @@ def test_a_programming_error_is_not_taken_for_a_refusal(capsys):
 
     assert command.execute(False, act) == 70
     said = capsys.readouterr().err
-    assert said.startswith("kv-prereg has a fault: ValueError: ours (test_calibration.py:")
-    assert "no file is to blame; please report it" in said
+    assert said.startswith("this is a bug in kv-prereg, not in your files: ValueError: ours (test_calibration.py:")
+    assert "please report it" in said
     assert said.count("\n") == 1
     assert command.execute(True, act) == 70
     answer = json.loads(capsys.readouterr().out)
@@ -280,6 +280,6 @@ def test_what_the_system_refuses_is_one_json_object_too(capsys):
     assert command.execute(True, act) == 2
     assert json.loads(capsys.readouterr().out) == {
         "refused": "OSError",
-        "why": "the disk is full; make room, then run the same command again",
+        "why": "the disk is full; free some space, then run the same command again",
         "exit_status": 2,
     }

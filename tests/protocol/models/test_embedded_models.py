@@ -117,6 +117,6 @@ def test_the_files_are_those_that_were_sealed_and_damage_is_refused(name, tmp_pa
     for path in folder.iterdir():
         (copy / path.name).write_bytes(path.read_bytes())
     (copy / "config.json").write_text("{}")
-    with pytest.raises(Drifted, match=r"config\.json is not the file that was stored; from git"):
+    with pytest.raises(Drifted, match=r"config\.json has changed since it was stored; from git"):
         checksums.verify(copy, name, "from git")
     assert sources.repair_hint(name, NOWHERE) == f"restore {folder} from version control"

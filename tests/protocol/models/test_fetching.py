@@ -90,7 +90,7 @@ def test_a_damaged_model_is_refused_by_the_name_of_the_file_and_the_fix(tmp_path
 
 
 def test_a_folder_is_not_fetched(tmp_path):
-    with pytest.raises(BadInput, match="needs no fetching"):
+    with pytest.raises(BadInput, match="does not have to be fetched"):
         fetch.fetch(f"path:{tmp_path}", tmp_path)
 
 

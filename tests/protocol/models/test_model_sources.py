@@ -81,7 +81,7 @@ def test_a_model_that_was_not_fetched_is_refused_with_the_command_that_fetches_i
 def test_a_folder_source_is_refused_unless_it_exists_and_is_named(tmp_path):
     with pytest.raises(BadInput, match="name an existing folder"):
         sources.locate(f"path:{tmp_path / 'none'}", tmp_path)
-    with pytest.raises(BadInput, match="names no folder"):
+    with pytest.raises(BadInput, match="does not name a folder"):
         sources.locate("path:", tmp_path)
 
 

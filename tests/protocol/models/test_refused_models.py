@@ -45,19 +45,19 @@ def config_of(family, **changes):
         ("Jamba", {}, "layers of linear_attention, which carry a state"),
         ("Mamba", {}, "layers of linear_attention, which carry a state"),
         ("FalconH1", {}, "has layers of hybrid, which attend and carry a state"),
-        ("Llama4Text", {}, "layers of chunked_attention, which begin anew"),
+        ("Llama4Text", {}, "layers of chunked_attention, which start over"),
         ("DeepseekV3", {}, "multi-head latent attention"),
-        ("Gemma3n", {}, "is of text and other things"),
-        ("Gemma3nText", {"num_hidden_layers": 35}, "layers that read the slots of other layers"),
-        ("T5", {}, "is an encoder with a decoder"),
+        ("Gemma3n", {}, "is multimodal, and the engine feeds only text"),
+        ("Gemma3nText", {"num_hidden_layers": 35}, "layers that share the slots of other layers"),
+        ("T5", {}, "is an encoder-decoder"),
         ("GPT2", {}, "without num_key_value_heads"),
-        ("Gemma3Text", {"use_bidirectional_attention": True}, "lets a token see later ones"),
+        ("Gemma3Text", {"use_bidirectional_attention": True}, "lets tokens attend to later ones"),
         (
             "Gemma3Text",
             {"sliding_window": None, "layer_types": [SLIDING, FULL] * 2},
-            "has sliding layers and a sliding_window of None",
+            "has sliding-window layers but a sliding_window of None",
         ),
-        ("Llama", {"add_cross_attention": True}, "attends across to another sequence"),
+        ("Llama", {"add_cross_attention": True}, "has cross-attention to another sequence"),
     ],
 )
 def test_each_kind_is_refused_with_its_reason(family, changes, says):
@@ -75,7 +75,7 @@ def test_each_kind_is_refused_with_its_reason(family, changes, says):
 def test_a_kind_of_layer_that_nobody_knows_is_refused_as_unknown():
     config = config_of("Qwen3")
     config.layer_types = [FULL, "resonant_attention", FULL, FULL]
-    assert unsupported.refusal_reason(config).startswith("has layers of resonant_attention, an unknown kind")
+    assert unsupported.refusal_reason(config).startswith("has layers of the unknown kind resonant_attention")
 
 
 def test_every_kind_that_transformers_knows_runs_or_has_its_reason():
@@ -124,11 +124,11 @@ def check(tmp_path):
 @pytest.mark.parametrize(
     ("policy", "family", "changes", "says"),
     [
-        ("defensivekv", "Phi", {}, "the attention of layer 0 has no linear o_proj of its 4 heads"),
-        ("expected-attention", "Cohere", {}, "policy of arm 'crystal': turns queries by the rotary embedding of"),
-        ("expected-attention", "Exaone4", {}, "is not one rule for the halves of a head in all layers"),
-        ("caote", "GptOss", {}, "policy of arm 'crystal': OutputError takes a row of attention for shares"),
-        ("h2o", "Doge", {}, "the model's attention uses a mask of its own"),
+        ("defensivekv", "Phi", {}, "layer 0 has no linear o_proj for its 4 heads"),
+        ("expected-attention", "Cohere", {}, "policy of arm 'crystal': rotates queries by the rotary embedding of"),
+        ("expected-attention", "Exaone4", {}, "does not rotate the halves of a head alike in all layers"),
+        ("caote", "GptOss", {}, "policy of arm 'crystal': OutputError assumes that attention weights of a query"),
+        ("h2o", "Doge", {}, "the model's attention builds its own mask"),
     ],
 )
 def test_what_an_arm_reads_and_a_model_lacks_is_refused_before_anything_is_locked(check, policy, family, changes, says):
@@ -142,7 +142,7 @@ def test_a_lock_says_of_hybrid_models_which_layers_budgets_are_of(check):
     (one,) = found.values()
     assert one == {"evictable": 1, "sliding": 3, "window": 12}
     (said,) = slot_sizes.describe_slots({"layers": found, "protocol": {"content": {"decision": {}}}})
-    assert "the 1 layers of full attention; no budget covers its 3 sliding-window layers" in said
+    assert "the 1 layers of full attention. No budget covers its 3 sliding-window layers" in said
     assert check("h2o", config_of("Llama")) == {}
 
 
@@ -154,9 +154,9 @@ def test_a_network_without_weights_is_enough():
 @pytest.mark.parametrize(
     ("family", "changes", "says"),
     [
-        ("Nemotron", {}, "is called otherwise than the engine calls models (TypeError: "),
-        ("DiffLlama", {}, "asks for attention"),
-        ("Phi4Multimodal", {}, "is of text and other things"),
+        ("Nemotron", {}, "cannot be called as the engine calls models (TypeError: "),
+        ("DiffLlama", {}, "calls attention"),
+        ("Phi4Multimodal", {}, "is multimodal, and the engine feeds only text"),
     ],
 )
 def test_a_class_that_the_engine_cannot_call_is_refused_when_registering(check, family, changes, says):
@@ -207,7 +207,7 @@ def test_a_run_of_such_lengths_is_refused_and_a_shorter_one_is_not():
     full = engine.Lane("full", policies.get("full"), None, 0)
     short = engine.Request("p", engine.Prompt(tuple(range(60)), ()), (full,))
     assert len(engine.run(model, [short], max_new_tokens=4).answers) == 1
-    with pytest.raises(BadInput, match="angles depend on the longest text of a batch, here of 65 tokens"):
+    with pytest.raises(BadInput, match="angles depend on the longest text of a batch, here 65 tokens"):
         engine.run(model, [short], max_new_tokens=5)
 
 
@@ -230,5 +230,5 @@ def test_a_trial_finds_a_network_that_computes_otherwise_in_the_engine(monkeypat
     monkeypatch.setattr(rotary, "forward", turn_by_longest)
     monkeypatch.setattr(model_trial, "small_network", lambda config: network)
     assert model_trial.find_fault("a-model", config_of("Llama")) == (
-        "computes other logits from a prompt in chunks than from a whole one"
+        "computes different logits from a prompt in chunks than from the whole prompt"
     )

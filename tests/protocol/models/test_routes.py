@@ -83,7 +83,7 @@ def test_measured_is_the_attention_of_the_next_queries_of_whole_texts(tmp_path):
 
 def test_answers_that_end_too_soon_tell_nothing(tmp_path):
     model = load("chain-llama", tmp_path)
-    with pytest.raises(BadInput, match="no answer that was measured goes on behind 65 tokens; raise --tokens"):
+    with pytest.raises(BadInput, match="no measured answer is longer than 65 tokens; raise --tokens"):
         measuring.measure_routes(model, iter([measuring.Text(list(range(5, 35)) * 2, 20)]), 100)
 
 
@@ -92,10 +92,10 @@ def test_a_file_gives_back_what_was_written_and_says_no_other_kind(tmp_path):
     calibration.write_value(path, written, {"model": "tiny"})
     assert torch.equal(calibration.read_value(path, Routes).attention, written.attention)
     assert calibration.read_metadata(path) == {"model": "tiny"}
-    with pytest.raises(BadInput, match="holds no statistics"):
+    with pytest.raises(BadInput, match="contains no statistics"):
         calibration.read_value(path, Statistics)
     calibration.write_value(path, Routes(torch.ones(2, 2)), {})
-    with pytest.raises(BadInput, match="holds no statistics"):
+    with pytest.raises(BadInput, match="contains no statistics"):
         calibration.read_value(path, Routes)
 
 
@@ -107,7 +107,9 @@ def test_routes_of_another_model_are_refused(tiny_model, tmp_path):
     calibration.write_value(place, Routes(torch.zeros(heads) > 0), {})
     assert not load(source, tmp_path).statistics["routes"].attention.any()
     calibration.write_value(place, Routes(torch.zeros(heads[0] + 1, heads[1]) > 0), {})
-    message = rf"is of \[{heads[0] + 1}, {heads[1]}\] layers and KV heads, the model has .*; delete it and run"
+    message = (
+        rf"has the shape \[{heads[0] + 1}, {heads[1]}\] .layers, KV heads., but the model needs .*; delete it and run"
+    )
     with pytest.raises(BadInput, match=message):
         load(source, tmp_path)
 

@@ -142,7 +142,7 @@ def test_the_network_is_as_it_was_afterwards():
 
 
 def test_what_cannot_be_measured_is_refused():
-    with pytest.raises(BadInput, match="texts: hold no token"):
+    with pytest.raises(BadInput, match="texts: contain no token"):
         query_statistics.measure(network(), [[], []], 10)
     phi = network("Phi3", pad_token_id=0)
     with pytest.raises(BadInput, match="has no q_proj and v_proj"):
@@ -175,7 +175,7 @@ def test_a_file_of_something_else_is_refused_by_name(tmp_path):
     path = tmp_path / "text.safetensors"
     path.write_bytes(b"nothing of the kind")
     for reading in (calibration.read_value, calibration.read_metadata):
-        with pytest.raises(BadInput, match=r"text\.safetensors: holds no statistics"):
+        with pytest.raises(BadInput, match=r"text\.safetensors: contains no statistics"):
             reading(path)
 
 
@@ -217,7 +217,7 @@ def test_a_loaded_model_has_the_statistics_that_are_there(tiny_model, tmp_path):
     assert found.keys() == {"traces"}
     assert torch.equal(found["traces"].query_mean, random_statistics().query_mean)
     calibration.write_value(place, random_statistics(layers=3), {})
-    with pytest.raises(BadInput, match=r"is of \[3, 4, 4\] layers, .* the model has \[2, 4, 4\]; delete it"):
+    with pytest.raises(BadInput, match=r"has the shape \[3, 4, 4\] .*, but the model needs \[2, 4, 4\]; delete it"):
         load(source, tmp_path)
 
 

@@ -80,7 +80,7 @@ def test_where_no_layer_has_three_modes_those_that_spread_most_count():
 
 
 def test_few_segments_tell_no_density():
-    with pytest.raises(BadInput, match=r"have 29 whole segments, thresholds need 30; raise --tokens"):
+    with pytest.raises(BadInput, match=r"have 29 whole segments, but thresholds need 30; raise --tokens"):
         thresholds.fit_thresholds(THREE[None, :29])
 
 
@@ -89,10 +89,10 @@ def test_a_file_gives_back_what_was_written_and_says_no_other_kind(tmp_path):
     calibration.write_value(path, written, {"model": "tiny"})
     assert calibration.read_value(path, Thresholds) == written
     assert calibration.read_metadata(path) == {"model": "tiny"}
-    with pytest.raises(BadInput, match="holds no statistics"):
+    with pytest.raises(BadInput, match="contains no statistics"):
         calibration.read_value(path, Statistics)
     queries = sources.model_folder("chain-llama", tmp_path) / "statistics-text.safetensors"
-    with pytest.raises(BadInput, match="holds no statistics"):
+    with pytest.raises(BadInput, match="contains no statistics"):
         calibration.read_value(queries, Thresholds)
 
 
@@ -111,7 +111,7 @@ def test_thresholds_of_a_layer_that_the_model_has_not_are_refused(tiny_model, tm
     layers = load(source, tmp_path).network.config.num_hidden_layers
     assert load(source, tmp_path).statistics["thoughts"] == Thresholds((0, 1), 0.2, 0.4)
     calibration.write_value(place, Thresholds((0, layers), 0.2, 0.4), {})
-    with pytest.raises(BadInput, match=rf"is of layers \[0, {layers}\], the model has {layers}; delete it"):
+    with pytest.raises(BadInput, match=rf"has the layers \[0, {layers}\], but the model has {layers}; delete it"):
         load(source, tmp_path)
 
 
@@ -171,5 +171,5 @@ def test_a_policy_that_reads_what_nothing_calibrates_is_refused_by_name(tmp_path
         asking = replace(base, scoring=replace(base.scoring, statistics=name))
         assert {signal.kind for signal in asking.calibrated} == {kind}
         monkeypatch.setattr(Design, "policy", lambda self, arm, asking=asking: asking)
-        with pytest.raises(BadInput, match=f"reads Thresholds that were calibrated as '{name}', which"):
+        with pytest.raises(BadInput, match=f"needs Thresholds that were calibrated as '{name}', which"):
             planned.required_statistics()

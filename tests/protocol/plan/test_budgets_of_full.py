@@ -86,7 +86,9 @@ def test_the_smallest_lossless_share_is_sought_from_the_largest_down():
     assert _describe_budget("0.05 of full") == "a budget of 0.05 of the full cache's mean use"
     assert RULES["smallest_lossless"].has_ordered_budgets
     for other in ("0.5", "200"):
-        with pytest.raises(BadInput, match=r"budgets: smallest_lossless puts them in order; .* alone"):
+        with pytest.raises(
+            BadInput, match=r"budgets: smallest_lossless sorts them by size, so all must be of one kind; .* only"
+        ):
             lossless(f'["0.05 of full", {other}]')
 
 
@@ -118,5 +120,5 @@ def test_the_full_cache_was_measured_on_all_development_problems_that_were_not_e
 
     assert faults({"a": 10, "b": 13}) == []
     assert faults({"b": 13}, exclude={"prompt_tokens_above": 8}) == []
-    assert faults({"b": 13}) == ["full_use.'m'.'t'.held: has 1 of 2 development problems, and none was excluded"]
-    assert faults({"a": 1, "b": 2, "c": 3}) == ["full_use.'m'.'t'.held: 'c' is no development problem"]
+    assert faults({"b": 13}) == ["full_use.'m'.'t'.held: has 1 of 2 development problems, although none was excluded"]
+    assert faults({"a": 1, "b": 2, "c": 3}) == ["full_use.'m'.'t'.held: 'c' is not a development problem"]

@@ -44,7 +44,7 @@ def test_a_method_that_errs_somewhere_is_refused_by_its_setting_and_another_is_n
     said = str(refused.value)
     assert said.startswith(f"decision.method: {method} at 287 problems and 3 seeds decides ")
     assert "of problems differ, the subject gains one seed in many and loses all in few" in said
-    assert said.endswith("use restricted-likelihood, which holds there")
+    assert said.endswith("use restricted-likelihood, which is valid there")
 
 
 @pytest.mark.usefixtures("untried")

@@ -31,7 +31,7 @@ def parse(changes: dict[str, str], added: str = ""):
 @pytest.mark.parametrize(
     ("changes", "added", "said"),
     [
-        ({}, "", "p: gate.accuracy: 0.05 is not above 0.1, which a guess gets right of chain"),
+        ({}, "", "p: gate.accuracy: 0.05 is not above 0.1, the share that guessing gets right on chain"),
         ({"accuracy = 0.05": "accuracy = 0.1"}, "", "p: gate.accuracy: 0.1 is not above 0.1"),
         ({"accuracy = 0.05": "accuracy = 0.5"}, PLACE + "accuracy = 0.1\n", r"p: gate.places\[0\]: 0.1 is not above"),
         ({'name = "chain"': 'name = "chain"\nchance = 0.05'}, "", r"p: tasks\[1\].chance: 0.05 is below 0.1"),
@@ -39,7 +39,7 @@ def parse(changes: dict[str, str], added: str = ""):
         (
             FILE | {'"mine.jsonl"': '"mine.jsonl"\nchance = 0.25', "accuracy = 0.05": "accuracy = 0.2"},
             "",
-            "p: gate.accuracy: 0.2 is not above 0.25, which a guess gets right of mine",
+            "p: gate.accuracy: 0.2 is not above 0.25, the share that guessing gets right on mine",
         ),
         # A third of what 0.4 is above 0.1 is the margin: not smaller.
         (
@@ -50,7 +50,7 @@ def parse(changes: dict[str, str], added: str = ""):
         (
             LOSSLESS | {"accuracy = 0.05": "accuracy = 0.5", "at_least = 1": "margin = 0.1\nlead_share = 0.2"},
             PLACE.replace('"chain"', '"needle-256"') + "accuracy = 0.6\n",
-            r"p: decision.margin: 0.1 is not smaller than 0.08, which is 0.2 of what the gate of chain",
+            r"p: decision.margin: 0.1 is not smaller than 0.08, which is 0.2 of the distance from guessing",
         ),
     ],
 )

@@ -42,7 +42,7 @@ def test_others_are_left_out_or_counted_in_the_family():
 def test_a_thousandth_of_the_memory_is_not_saved(text):
     assert "cache_tolerance = 0.02\n" in text
     parse(text.replace("cache_tolerance = 0.02\n", "cache_tolerance = 0.01\n"))
-    with pytest.raises(BadInput, match="would be called lossless"):
+    with pytest.raises(BadInput, match="could be called lossless"):
         parse(text.replace("cache_tolerance = 0.02\n", "cache_tolerance = 0.001\n"))
 
 
@@ -67,6 +67,6 @@ def test_a_claim_about_a_thousandth_of_the_memory_is_refused():
     assert "cache_tolerance = 0.02\n" in claimed
     parse(claimed.replace("cache_tolerance = 0.02\n", "cache_tolerance = 0.01\n"))
     small = claimed.replace("cache_tolerance = 0.02\n", "cache_tolerance = 0.001\n")
-    with pytest.raises(BadInput, match=r"claims\.lossy would compare an arm that holds 99\.90 %"):
+    with pytest.raises(BadInput, match=r"claims\.lossy would compare the full cache with an arm that holds 99\.90 %"):
         parse(small)
     parse(small.replace('parent = "full"', 'parent = "crystal"'))

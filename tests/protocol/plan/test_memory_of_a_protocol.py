@@ -65,12 +65,12 @@ def test_registering_refuses_both_and_writes_nothing(tmp_path, replace, said):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (('against = ["random", "streaming"]', 'against = ["full"]'), 'decision.memory: "reads" is for arms'),
+        (('against = ["random", "streaming"]', 'against = ["full"]'), 'decision.memory: "reads" compares arms'),
         (
             ("[generation]", '[claims.same]\narm = "random"\nsays = "worse"\nparent = "full"\n\n[generation]'),
             "claims.same.parent: the full cache reads all",
         ),
-        (("[generation]", '[cite]\nrandom = "earlier"\n\n[generation]'), "cite: cited records need not say"),
+        (("[generation]", '[cite]\nrandom = "earlier"\n\n[generation]'), "cite: cited records may not have"),
     ],
 )
 def test_what_no_comparison_at_equal_reads_can_be(change, message):
@@ -118,7 +118,7 @@ def test_a_sweep_chooses_at_budgets_and_confirms_at_neighbours_too():
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        (("neighbours = [0.618, 0.824]", "neighbours = [0.8]"), "neighbours: 0.8 stands twice; name each once"),
+        (("neighbours = [0.618, 0.824]", "neighbours = [0.8]"), "neighbours: 0.8 occurs twice; name each once"),
         (("neighbours = [0.618, 0.824]", "neighbours = []"), "neighbours: "),
         (('against = ["random", "streaming"]', 'against = ["full"]'), "neighbours: no arm in decision.against evicts"),
     ],
@@ -175,8 +175,8 @@ def test_registering_says_that_a_neighbour_in_bytes_has_room_for_no_slot_more():
     arms = {"full": {"bytes": 100}, "random": {"bytes": 100, "slots": slots}}
     lock = {"protocol": {"content": content}, "slot_bytes": {"m": {"heads": 2, "arms": arms}, "unread": None}}
     (line,) = describe_equal_slots(lock)
-    assert line.startswith("neighbours: 2060 B has room for 10 slots of random on m, as 2000 B has, ")
-    assert line.endswith("one more takes 200 bytes")
+    assert line.startswith("neighbours: 2060 B has room for 10 slots of random on m, as many as 2000 B, ")
+    assert line.endswith("one more slot takes 200 bytes")
     slots["2060 B"] = 11
     assert describe_equal_slots(lock) == describe_equal_slots(lock | {"slot_bytes": {}}) == []
 

@@ -90,6 +90,6 @@ def test_a_policy_whose_signals_stop_with_the_prompt_is_refused_where_it_reads_i
     generation = SimpleNamespace(first_event=None, think_only=False, preserve=None)
     design = SimpleNamespace(arms=[SimpleNamespace(name="own")], generation=generation, policy=lambda name: policy)
     assert list(policy_checks._intervals(design)) == [
-        "arms.own.policy: NeglectCounts, which it needs, cannot be measured from block to block; choose a "
+        "arms.own.policy: NeglectCounts, which it needs, cannot be measured block by block; choose a "
         "policy without blocks"
     ]

@@ -30,8 +30,8 @@ def test_every_method_but_bets_is_refused_in_one_line_that_names_bets(method, wh
         with pytest.raises(BadInput) as refused:
             refuse(design(1, method), items(287, clusters), scored=scored)
         assert str(refused.value) == (
-            f"decision.method: {method} holds for right and wrong answers alone, each problem for itself, and {task} "
-            f"has {what}; write betting{other}"
+            f"decision.method: {method} is valid only for answers that are right or wrong and for independent "
+            f"problems, but {task} has {what}; write betting{other}"
         )
 
 
@@ -53,7 +53,7 @@ def test_a_replication_keeps_the_method_of_its_parent(monkeypatch):
     monkeypatch.setattr(rule_checks.self_test, "run_self_test", lambda plan: {})
     found = rule_checks.check_rule(design(1, "t"), items(60, 12), is_replication=True)
     assert float(found["problems"]["12"]["type_one_over_nominal"]) > 2
-    with pytest.raises(BadInput, match="auto holds for right and wrong answers alone"):
+    with pytest.raises(BadInput, match="auto is valid only for answers that are right or wrong"):
         rule_checks.refuse_method(design(1, "auto"), items(60, 12), [], is_replication=True)
 
 
@@ -94,7 +94,7 @@ def test_uneven_clusters_are_tried_as_so_many_of_one_size_as_weigh_alike():
     assert resampling_problems(item) == ["a", "g"]
     lock = {"items": {"mine": item}, "checks": {"tests": 1}, "protocol": {"content": {"decision": {"method": "t"}}}}
     said = " ".join(lock_sentences.analysis(lock))
-    assert "mine come in 5 clusters (effective number 2): whole clusters" in said
+    assert "mine come in 5 clusters (effective number 2): wherever problems are resampled" in said
 
 
 @pytest.mark.parametrize("sizes", [(70, 70, 70, 70), (1000, *[1] * 200)])
@@ -102,7 +102,9 @@ def test_few_or_uneven_clusters_are_refused_in_one_line(sizes):
     given = items(sum(sizes))
     labels = [str(place) for place, size in enumerate(sizes) for _ in range(size)]
     given["needle-256"]["clusters"] = dict(zip(given["needle-256"]["confirm"], labels, strict=True))
-    with pytest.raises(BadInput, match=r"^tasks\.needle-256: cluster: .* weigh as [14] clusters .* [^\n]*$"):
+    with pytest.raises(
+        BadInput, match=r"^tasks\.needle-256: cluster: .* an effective number of [14] clusters, [^\n]*$"
+    ):
         rule_checks.check_rule(design(1, "t"), given)
     with pytest.raises(BadInput, match=r"^tasks\.needle-256: cluster: "):
         planned_size.detectable_effects(design(1, "t"), given)
@@ -110,7 +112,7 @@ def test_few_or_uneven_clusters_are_refused_in_one_line(sizes):
 
 def test_signs_of_too_few_problems_are_no_matter_of_draws():
     """Of 6 problems the smallest p is 2 / 2^6."""
-    with pytest.raises(BadInput, match=r"sign-flip of 6 problems has no p below 0\.03125"):
+    with pytest.raises(BadInput, match=r"sign-flip with 6 problems cannot give a p below 0\.03125"):
         rule_checks.check_rule(design(1, "sign-flip"), items(6))
 
 
@@ -132,9 +134,9 @@ def lock(scored=(), clusters=None):
 
 def test_a_registration_text_says_what_is_scored_and_of_what_its_numbers_are():
     made = lock(scored=["needle-256"])
-    assert "of them the accuracy is the mean score" in " ".join(lock_sentences.outcomes(made))
+    assert "their accuracy is the mean score" in " ".join(lock_sentences.outcomes(made))
     assert "every score counts as it is" in " ".join(lock_sentences.exclusions(made))
-    assert "no scores, as those of needle-256, were simulated" in " ".join(lock_sentences.power(made))
+    assert "scores, such as those of needle-256, were not simulated" in " ".join(lock_sentences.power(made))
     plain = lock()
     every = [*lock_sentences.outcomes(plain), *lock_sentences.power(plain), *lock_sentences.analysis(plain)]
     assert not any("score" in said or "cluster" in said for said in every)
@@ -149,5 +151,5 @@ def test_a_registration_text_counts_clusters():
 def test_registering_says_that_its_errors_do_not_know_scores():
     assert register.format_scored({}) == []
     assert register.format_scored({"scored": ["qasper"]}) == [
-        "errors and power are of right and wrong answers; those of qasper have scores"
+        "error rates and power are for right and wrong answers, but answers of qasper have scores"
     ]

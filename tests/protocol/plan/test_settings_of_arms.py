@@ -86,7 +86,7 @@ def test_an_interval_of_its_own_is_not_exact_because_that_of_the_others_is():
 def test_statistics_that_nobody_can_measure_are_refused_by_their_name(tmp_path):
     arm = 'policy = "1d", set = { "scoring.statistics" = "texts" }'
     design = toml_reader.parse(written(arm), "p")
-    with pytest.raises(BadInput, match="'streaming' reads Statistics that were calibrated as 'texts', which noth"):
+    with pytest.raises(BadInput, match="'streaming' needs Statistics that were calibrated as 'texts', which kv-p"):
         PlannedStudy(design, tmp_path).statistics_files("path:/nowhere")
 
 

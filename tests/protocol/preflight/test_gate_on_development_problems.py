@@ -80,7 +80,7 @@ def test_answers_of_stand_ins_are_called_so(tiny_model, tmp_path):
     (folder / "protocol.toml").write_text(text)
     stand_in = f"hf:a/b@{'0' * 40}=path:{tiny_model}"
     done = studies.here("rehearse", folder, "--problems", 2, "--tokens", 5, "--stand-in", stand_in)
-    assert "these answers are the stand-ins'" in done.stdout
+    assert "these answers come from stand-in models" in done.stdout
 
 
 def test_a_probe_prints_the_shares_of_every_arm_and_warns(probed, tmp_path):
@@ -158,5 +158,5 @@ def test_one_model_under_two_names_is_no_second_model():
     one = {"model.safetensors": "a", "config.json": "c", "statistics-text.safetensors": "s"}
     feasibility.refuse_duplicate_models({"x": one, "y": one | {"model.safetensors": "b"}})
     again = one | {"config.json": "other", "statistics-text.safetensors": "other"}
-    with pytest.raises(BadInput, match="models: x and z are the same weights"):
+    with pytest.raises(BadInput, match="models: x and z have the same weights"):
         feasibility.refuse_duplicate_models({"x": one, "z": again})

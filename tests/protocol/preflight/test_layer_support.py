@@ -59,9 +59,13 @@ NATIVE = 'kernel = "native"'
 @pytest.mark.parametrize(
     ("policy", "heads", "reason"),
     [
-        ("h2o", {"head_dim": 80}, "head sizes of 32, 64 or 128, and the model's is 80 (model path:"),
-        ("syn_mem", {}, "slots stored as computed and read whole, and StaticHybrid does otherwise (arm 'crystal')"),
-        ("subspace", {}, "slots stored as computed and read whole, and Subspace does otherwise (arm 'crystal')"),
+        ("h2o", {"head_dim": 80}, "a head size of 32, 64 or 128, but the model's is 80 (model path:"),
+        (
+            "syn_mem",
+            {},
+            "slots that are stored as computed and all read, but StaticHybrid changes that (arm 'crystal')",
+        ),
+        ("subspace", {}, "slots that are stored as computed and all read, but Subspace changes that (arm 'crystal')"),
     ],
 )
 def test_what_the_native_kernel_lacks_is_told_at_registration(check, policy, heads, reason):
@@ -116,22 +120,23 @@ def test_what_is_fed_behind_a_text_has_positions_or_is_refused(tmp_path, policy,
         feasibility._refuse_long_passages(planned, lengths)
     told = str(refused.value)
     assert "\n" not in told
-    assert f"arms: 'crystal' feeds tokens behind texts of {text} tokens of " in told
-    assert f"up to position {reach} of the {reach - 1} of path:" in told
+    assert f"arms: 'crystal' feeds extra tokens after texts of {text} tokens of " in told
+    assert f"up to position {reach}, but path:" in told
+    assert f" has only {reach - 1}; shorten the task" in told
 
 
 @pytest.mark.parametrize(
     ("changes", "says"),
     [
-        ({"model_type": None}, "transformers reads no configuration of it: Unrecognized model"),
-        ({"model_type": "own", "auto_map": {"AutoConfig": "own.Config"}}, "transformers reads no configuration"),
-        ({"num_hidden_layers": "four"}, "transformers reads no configuration of it: Validation error"),
+        ({"model_type": None}, "transformers cannot read its configuration: Unrecognized model"),
+        ({"model_type": "own", "auto_map": {"AutoConfig": "own.Config"}}, "transformers cannot read its configuration"),
+        ({"num_hidden_layers": "four"}, "transformers cannot read its configuration: Validation error"),
         ({"layer_types": ["full_attention"]}, "must be equal to the number of `layer_types`"),
-        ({"num_hidden_layers": 0, "layer_types": []}, "with num_hidden_layers 0, of which there is at least 1"),
-        ({"num_attention_heads": 0}, "with num_attention_heads 0, of which"),
-        ({"num_key_value_heads": 0}, "with num_key_value_heads 0, of which"),
+        ({"num_hidden_layers": 0, "layer_types": []}, "with num_hidden_layers 0; it must be at least 1"),
+        ({"num_attention_heads": 0}, "with num_attention_heads 0; it must be at least 1"),
+        ({"num_key_value_heads": 0}, "with num_key_value_heads 0; it must be at least 1"),
         ({"num_key_value_heads": 3}, "with 4 attention heads for 3 KV heads"),
-        ({"head_dim": 0}, "with head_dim 0, of which"),
+        ({"head_dim": 0}, "with head_dim 0; it must be at least 1"),
     ],
 )
 def test_a_configuration_that_is_broken_is_refused_in_one_line(tmp_path, changes, says):

@@ -243,7 +243,7 @@ def test_probing_says_which_arms_its_lanes_do_not_tell_apart(capsys, monkeypatch
     monkeypatch.setattr(study, "open_study", lambda *given: SimpleNamespace())
     assert probe.main([str(registered)]) == 0
     said = capsys.readouterr().out
-    assert "arms a and b gave the same text from the same memory on 19 of 20 development lanes" in said
+    assert "arms a and b gave the same text with the same memory on 19 of 20 development lanes" in said
     assert "arm a evicted nothing" in said
 
 

@@ -51,14 +51,14 @@ def test_a_study_that_cannot_be_judged_is_refused(tmp_path, monkeypatch):
         raise RecordError("lock: grid: lacks full")
 
     monkeypatch.setattr(simulated_study, "judge", lacking)
-    with pytest.raises(BadInput, match=r"simulated study .* gets no verdict .*lacks full.*nothing is locked"):
+    with pytest.raises(BadInput, match=r"simulated study .* gets no verdict .*lacks full.*nothing was locked"):
         simulated_study.refuse_unjudgeable(content_of(design))
 
 
 def test_registering_judges_a_simulated_study_first(tiny_model, tmp_path, monkeypatch):
     folder = studies.write(tmp_path / "study", tiny_model, studies.ONE_TASK | {"seed = 7": "seed = 8"})
     monkeypatch.setattr(simulated_study, "judge", lambda folder: {}["contrasts"])
-    assert "a simulated study of this very grid gets no verdict" in studies.ran(2, "register", folder).stderr
+    assert "a simulated study of exactly this grid gets no verdict" in studies.ran(2, "register", folder).stderr
     assert sorted(path.name for path in folder.iterdir()) == ["protocol.toml"]
 
 

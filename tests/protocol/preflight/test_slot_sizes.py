@@ -33,7 +33,7 @@ def planned(*changes, budgets="[64]", memory="slots", widths=WIDTHS):
 
 @pytest.mark.parametrize(("arm", "size"), [(RANK_8, 160), (SYN, 260)])
 def test_slots_of_unlike_size_are_not_compared_by_their_number(arm, size):
-    with pytest.raises(BadInput, match=r"decision.memory: a slot of .* so that equal slots are no") as refused:
+    with pytest.raises(BadInput, match=r"decision.memory: a slot of .* so equal slots are not") as refused:
         slot_sizes.refuse_unequal_slots(planned((CRYSTAL, arm)))
     assert {"256", str(size)} <= set(re.findall(r"[0-9]+", str(refused.value)))
     for memory in ("bytes", "total"):
@@ -53,7 +53,7 @@ def test_an_arm_that_is_compared_with_none_may_store_its_slots_otherwise():
         ("1000 B", "1000 B is less than one slot of arm 'crystal' on path:/nowhere, which takes 1040 bytes"),
         ("bytes of 1", 'over all layers and heads; write "bytes of 2" or more'),
         ("bytes of 131", "bytes of 131 gives 131 slots for needle-256 (400 tokens), fewer than the 132"),
-        ("100000 GiB", "slots of arm 'crystal' on path:/nowhere, over 16777216; write less"),
+        ("100000 GiB", "slots of arm 'crystal' on path:/nowhere, over the limit of 16777216; write less"),
     ],
 )
 def test_a_budget_in_bytes_has_room_for_a_slot_and_for_what_is_protected(budget, says):

@@ -86,7 +86,7 @@ def test_a_budget_that_cannot_hold_prompt_and_recency_is_refused_with_both_fixes
 @pytest.mark.parametrize("ends", ['sinks = "K/2", recent = "K/2"', "recent = 100", "sinks = 100, recent = 0"])
 def test_ends_that_fill_the_budget_leave_no_arm_a_choice(ends):
     settings = f"threads = 1\ninterval = 16\npreserve = {{ prompt = false, {ends} }}"
-    with pytest.raises(BadInput, match="protects all 100 slots of budget 100, so that no arm chooses one"):
+    with pytest.raises(BadInput, match="protects all 100 slots of budget 100, so no arm has any slot to choose"):
         check("random", 100, (300, 0), settings)
 
 
@@ -162,6 +162,6 @@ def test_a_budget_that_holds_the_longest_prompt_with_its_answer_is_refused(budge
     text = text.replace('"crystal-token-level"', f'"{policy}"').replace("threads = 1", "threads = 1\ninterval = 8")
     protocol = toml_reader.parse(re.sub("max_new_tokens = [0-9]+", "max_new_tokens = 12", text).encode(), "here")
     lengths = {("model", task, ""): [(250, 50), (260, 10)] for task in protocol.tasks}
-    says = f"budgets: {budget} holds every prompt with its answer, of at most 312 tokens, so that no arm evicts"
+    says = f"budgets: {budget} has room for every prompt with its answer, at most 312 tokens, so no arm would evict"
     with pytest.raises(BadInput, match=says) if is_idle else contextlib.nullcontext():
         feasibility._refuse_idle_budgets(PlannedStudy(protocol, Path("nowhere")), lengths, protocol.budgets)

@@ -108,7 +108,7 @@ def test_a_locked_study_that_is_taken_away_fails(locked, tmp_path, monkeypatch, 
     monkeypatch.chdir(tmp_path)
     status, out, _ = run(capsys, "--since", base)
     assert status == 3
-    assert "registrations/quickstart: was locked, and is gone" in out
+    assert "registrations/quickstart: was locked and is gone" in out
 
 
 def test_a_study_that_is_moved_is_not_gone(locked, tmp_path, monkeypatch):
@@ -168,7 +168,7 @@ def test_a_lock_of_another_program_may_go(tmp_path, monkeypatch):
     [
         (["nowhere.json"], "nowhere.json: no such file"),
         (["--since", "nowhere"], "--since nowhere: git diff: "),
-        (["--since", ""], "--since: names no commit"),
+        (["--since", ""], "--since: does not name a commit"),
         (["--since", "--output=stolen"], "--since --output=stolen: git diff: "),
         (["README.md", "--since", "HEAD"], "give either the files or the commit"),
     ],

@@ -32,8 +32,12 @@ def study(python):
     ("statuses", "python", "said"),
     [
         (["correct"], platform.python_version(), ""),
-        (["correct", "wrong"], platform.python_version(), "the program does not do the same each time"),
-        (["correct", "correct", "wrong"], platform.python_version(), "the program does not do the same each time"),
+        (["correct", "wrong"], platform.python_version(), "the program does not give the same result each time"),
+        (
+            ["correct", "correct", "wrong"],
+            platform.python_version(),
+            "the program does not give the same result each time",
+        ),
         (["correct"], "3.99.1", f"Python {platform.python_version()} for '3.99.1'"),
     ],
 )

@@ -19,7 +19,7 @@ from protocol.recompute import replay
 from protocol.run import lane_comparison, redecode
 
 NONCE = "0123456789abcdef"
-GAVE = f"lanes drawn by the nonce {NONCE} gave the recorded text, memory and grade"
+GAVE = f"lanes drawn with the nonce {NONCE} gave the recorded text, memory and grade"
 
 
 def check(study, count=4, nonce=NONCE):
@@ -89,7 +89,7 @@ def test_a_nonce_that_is_none_is_refused(judged, nonce):
 
 
 def test_no_lane_is_no_replay(judged):
-    with pytest.raises(BadInput, match="--replay 0: draw at least one lane"):
+    with pytest.raises(BadInput, match="--replay 0: write at least 1 lane"):
         check(judged, count=0)
 
 
@@ -159,7 +159,7 @@ def test_a_record_that_the_model_does_not_give_is_named(few, forged):
         check(few)
     said = str(named.value)
     assert repr(str(records.body_key(body))) in said
-    assert f"no rounding explains it; 3 of 4 {GAVE}; decoded with the locked sources" in said
+    assert f"rounding cannot explain this; 3 of 4 {GAVE}; decoded with the locked sources" in said
 
 
 def test_two_evicting_arms_swapped_throughout_show(shipped, monkeypatch):
@@ -171,7 +171,7 @@ def test_two_evicting_arms_swapped_throughout_show(shipped, monkeypatch):
     vars(shipped)["_lock"] = shipped.lock._replace(content=shipped.lock.content | today)
     monkeypatch.setattr(version_1, "PROTOCOLS", {})
     vars(shipped)["probe_records"] = []
-    with pytest.raises(Tampered, match=r"no rounding explains it; 3 of 8 lanes"):
+    with pytest.raises(Tampered, match=r"rounding cannot explain this; 3 of 8 lanes"):
         check(shipped, 8)
 
 
@@ -181,7 +181,7 @@ def test_what_a_record_says_is_shown_and_never_sent_to_the_terminal(few):
     with pytest.raises(Tampered) as named:
         check(few)
     assert str(named.value).isprintable()
-    assert r"text: parts at character 0: recorded '\x1b[2J\x07" in str(named.value)
+    assert r"text: differs from character 0 on: recorded '\x1b[2J\x07" in str(named.value)
 
 
 def test_a_lane_that_no_protocol_has_is_named(few):
@@ -231,10 +231,10 @@ def test_a_problem_that_was_not_too_long_is_named(some, phase, name):
     excluded(some)
     body = getattr(some, f"{phase}_records")[-1]["body"]
     body[name] = {"prompt_tokens": 401, "prompt": "0" * 64}[name]
-    with pytest.raises(Tampered, match=rf"{body['problem']}.*: {name}: recorded .*built .*it was excluded"):
+    with pytest.raises(Tampered, match=rf"{body['problem']}.*: {name}: recorded .*built .*the lane was excluded"):
         check(some, 1)
     vars(some)["_lock"] = some.lock._replace(content=some.lock.content | {"release": "9.9.9"})
-    with pytest.raises(CannotTell, match=f"{name}: recorded .*a change of the code may be why"):
+    with pytest.raises(CannotTell, match=f"{name}: recorded .*perhaps because of a change in the code"):
         check(some, 1)
 
 
@@ -254,7 +254,7 @@ def test_where_other_code_decodes_a_difference_is_no_forgery(few):
     vars(few)["_lock"] = few.lock._replace(content=content | {"sources": sources, "release": "9.9.9"})
     assert "decoded by today's engine (1 of " in check(few)
     lane_of(few)["text"] += "?"
-    with pytest.raises(CannotTell, match=r"no rounding explains it, though a change of the code may; 3 of 4"):
+    with pytest.raises(CannotTell, match=r"rounding cannot explain this, but a change in the code may; 3 of 4"):
         check(few)
 
 
@@ -307,7 +307,7 @@ def test_a_machine_that_lacks_memory_accuses_nobody(few, monkeypatch):
         raise RuntimeError("DefaultCPUAllocator: can't allocate memory\n\x1b[2J")
 
     monkeypatch.setattr(redecode.Decoder, "decode", broke)
-    with pytest.raises(CannotTell, match=r"decoding broke off on this machine: .*allocate memory \\x1b\[2J"):
+    with pytest.raises(CannotTell, match=r"decoding failed on this machine: .*allocate memory \\x1b\[2J"):
         check(few)
 
 
@@ -330,12 +330,12 @@ def test_what_rounding_gives_is_no_forgery_and_what_it_cannot_give_is_one(few, m
     body = elsewhere(few, monkeypatch, coarse)
     told = check(few)
     assert told.startswith("3 of 4 lanes")
-    assert "1 part from it where rounding moves them too; decoded with the locked sources" in told
+    assert "1 differ from it at places where rounding alone also changes them; decoded with the locked sources" in told
     vars(few)["confirm_records"], vars(few)["probe_records"] = [{"body": body, "costs": {"attempt": 1}}], []
-    with pytest.raises(CannotTell, match="1 of 1 lanes part from their records where rounding moves them"):
+    with pytest.raises(CannotTell, match="1 of 1 lanes differ from their records, at places where rounding alone"):
         check(few)
     monkeypatch.setitem(redecode.NOISE_SCALE, redecode.torch.float32, 8)
-    with pytest.raises(Tampered, match="no rounding explains it"):
+    with pytest.raises(Tampered, match="rounding cannot explain this"):
         check(few)
 
 
@@ -343,7 +343,7 @@ def test_a_lane_that_shaken_weights_give_counts_as_given(few, monkeypatch):
     monkeypatch.setattr(redecode, "draw_perturbations", lambda nonce: iter([redecode.Perturbation(7, 1)]))
     elsewhere(few, monkeypatch, 2.0**18)
     assert check(few) == (
-        f"3 of 4 {GAVE}, 1 did with weights shaken by a few roundings; decoded with the locked sources"
+        f"3 of 4 {GAVE}, 1 of them with weights perturbed by a few roundings; decoded with the locked sources"
     )
 
 

@@ -178,7 +178,10 @@ def test_a_default_draw_has_no_lane_too_many_on_the_way_that_needs_most():
     for route in draw.routes:
         assert meeting_odds(route.lanes, route.changed, route.drawn) >= ODDS
         assert meeting_odds(route.lanes, route.changed, route.drawn - 1) < ODDS
-    assert "20 changed lanes that turn the verdict (greedy count; far, of 80 that move it) are met with 9" in str(draw)
+    assert (
+        "a forgery of 20 lanes that changes the verdict (greedy count; far, of 80 lanes that affect it) "
+        "would be detected with probability 9" in str(draw)
+    )
 
 
 def test_so_many_lanes_are_drawn_as_are_asked_for_and_the_nonce_decides_which():
@@ -199,7 +202,7 @@ def test_without_a_way_all_lanes_are_drawn_alike():
     many = [("confirm", "m", "t", "8", "ours", seed, "p") for seed in range(500)]
     draw = draw_lanes(many, [], None, "ab" * 8)
     assert len(draw.lanes) == turning_lanes.UNROUTED == math.ceil(math.log(0.05) / math.log(0.95))
-    assert "all lanes were drawn alike" in str(draw)
+    assert "all lanes were drawn with equal probability" in str(draw)
 
 
 def test_six_lanes_of_many_thousand_are_met_by_a_small_default_draw():

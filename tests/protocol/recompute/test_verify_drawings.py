@@ -36,12 +36,12 @@ def check(folder):
 def test_what_was_drawn_is_drawn_alike_again_wherever_the_folder_lies(folder):
     drawn = [folder / "report.html", *(folder / "figures").iterdir()]
     assert len(drawn) > 4
-    assert check(folder) == f"{len(drawn)} files drawn again from the records, the same bytes"
+    assert check(folder) == f"{len(drawn)} files redrawn from the records with the same bytes"
 
 
 def test_a_part_of_the_drawings_is_compared_alone(folder):
     shutil.rmtree(folder / "figures")
-    assert check(folder).startswith("1 file drawn again")
+    assert check(folder).startswith("1 file redrawn")
 
 
 def edit(path, change):
@@ -105,14 +105,16 @@ RENDERINGS = [
 @pytest.mark.parametrize(("name", "change"), EDITS)
 def test_a_file_that_shows_something_else_is_named_where_what_is_here_drew_it(folder, name, change):
     edit(folder / name, change)
-    with pytest.raises(Tampered, match=f"^{name}: not what the code that it names draws here; draw anew: kv-prereg"):
+    with pytest.raises(
+        Tampered, match=f"^{name}: differs from what the code that it names draws here; to redraw: kv-prereg"
+    ):
         check(folder)
 
 
 @pytest.mark.parametrize(("name", "change"), RENDERINGS)
 def test_another_rendering_is_the_same_content(folder, name, change):
     edit(folder / name, change)
-    assert check(folder).endswith(f"drawn again from the records with the same content; only the bytes differ: {name}")
+    assert check(folder).endswith(f"redrawn from the records with the same content; only the bytes differ: {name}")
 
 
 def test_what_another_library_rendered_is_no_other_content(folder):
@@ -128,7 +130,7 @@ def test_two_drawings_that_were_exchanged_are_named(folder):
     data = one.read_bytes()
     one.write_bytes(other.read_bytes())
     other.write_bytes(data)
-    with pytest.raises(Tampered, match=r"^figures/accuracy.png, figures/forest.png: not what the code"):
+    with pytest.raises(Tampered, match=r"^figures/accuracy.png, figures/forest.png: differs from what the code"):
         check(folder)
 
 
@@ -136,7 +138,7 @@ def test_two_drawings_that_were_exchanged_are_named(folder):
 @pytest.mark.parametrize("name", ["figures/trajectories.png", "figures/forest.png", "figures/forest.svg"])
 def test_a_drawing_that_names_no_producer_cannot_be_compared(folder, name, data):
     (folder / name).write_bytes(data)
-    with pytest.raises(CannotTell, match=f"^{name}: not what is drawn here from the records"):
+    with pytest.raises(CannotTell, match=f"^{name}: differs from what is drawn here from the records"):
         check(folder)
 
 
@@ -148,7 +150,7 @@ def test_what_other_code_drew_cannot_be_compared(folder, name, change):
         repaint_software if name.endswith(".png") else substitute("kv-prereg figures ..", "kv-prereg figures 00")
     )
     edit(folder / name, other_code)
-    with pytest.raises(CannotTell, match="edited, or drawn by other code or libraries; draw anew: kv-prereg rep"):
+    with pytest.raises(CannotTell, match="edited, or drawn by other code or libraries; to redraw: kv-prereg rep"):
         check(folder)
 
 
@@ -161,7 +163,7 @@ def repaint_software(data):
 def test_nothing_drawn_is_nothing_to_compare(folder):
     shutil.rmtree(folder / "figures")
     (folder / "report.html").unlink()
-    with pytest.raises(NotRun, match=r"nothing is drawn; kv-prereg report"):
+    with pytest.raises(NotRun, match=r"there are no drawings yet; to make them: kv-prereg report"):
         check(folder)
 
 

@@ -16,7 +16,7 @@ from protocol.formats.refusals import Tampered
 from protocol.lock import version_1
 from protocol.recompute import verify_judgement, verify_selection
 
-ALIKE = "judged alike by today's analysis"
+ALIKE = "reproduced by today's analysis"
 REGISTRATIONS = studies.ROOT / "registrations"
 
 
@@ -55,7 +55,7 @@ def test_a_study_of_this_tree_is_judged_alike_and_its_analysis_is_that_of_the_au
     given = json.loads((study / "verdict.json").read_bytes())["judged"]["verdict"]
     assert said(study).startswith(given)
     assert f"{ALIKE}; its " in said(study)
-    assert "are those that were locked" in said(study)
+    assert "files match the lock" in said(study)
 
 
 def test_before_a_verdict_there_is_nothing_to_compare(registered):
@@ -86,7 +86,7 @@ def test_another_p_by_the_same_code_is_an_edit(study):
 
 def test_a_word_that_the_records_do_not_bear_is_never_held(old):
     """Another version of the analysis might judge otherwise: both words are named, and what would tell."""
-    words = ("verdict CONFIRMED, here SCREENED", "files of analysis are not those", "--run-locked")
+    words = ("verdict CONFIRMED, here SCREENED", "files of analysis differ from the locked ones", "--run-locked")
     refused(judge_as(old, lambda judged: judged.update(verdict="CONFIRMED")), CannotTell, *words)
 
 
@@ -103,7 +103,7 @@ def a_narrower_interval(judged: dict[str, Any]) -> None:
 
 
 def test_an_older_version_that_is_known_may_have_computed_otherwise(old):
-    assert "bounds and p differ, none across zero" in said(judge_as(old, a_narrower_interval))
+    assert "bounds and p values differ, none of them crosses zero" in said(judge_as(old, a_narrower_interval))
 
 
 def test_a_study_that_does_not_ship_excuses_no_difference(old, monkeypatch):
@@ -118,16 +118,16 @@ def test_another_release_may_have_judged_otherwise_and_excuses_nothing(study):
     judged = judge_as(study, a_narrower_interval)
     opened = Registration(judged)
     opened.lock.content["release"] = "9.9.9"
-    with pytest.raises(CannotTell, match="is not what today's analysis says"):
+    with pytest.raises(CannotTell, match="differs from what today's analysis gives"):
         verify_judgement.check(opened)
-    refused(judged, Tampered, "is not what today's analysis says")
+    refused(judged, Tampered, "differs from what today's analysis gives")
 
 
 def test_other_bundled_files_excuse_no_difference(study):
     judged = judge_as(study, a_narrower_interval)
     opened = Registration(judged)
     opened.lock.content["sources"]["analysis/judge.py"] = "0" * 64
-    with pytest.raises(Tampered, match=r"1 of [0-9]+ files of analysis are not those that were locked"):
+    with pytest.raises(Tampered, match=r"1 of [0-9]+ files of analysis differ from the locked ones"):
         verify_judgement.check(opened)
 
 

@@ -111,7 +111,7 @@ def test_what_a_process_refuses_is_refused_here(tiny_model, tmp_path):
     registered = protocol(tmp_path / "study", tiny_model, 2)
     (job,) = jobs(registered, 1)[:1]
     with (
-        pytest.raises(BadInput, match="problem 'nowhere': not of this task"),
+        pytest.raises(BadInput, match="problem 'nowhere': is not in this task"),
         process_pool.open_executor(PlannedStudy(registered, tmp_path), {}) as execute,
     ):
         list(execute([job._replace(problems=("nowhere",))]))

@@ -61,8 +61,8 @@ def test_it_is_said_in_a_line(monkeypatch):
     monkeypatch.setattr(run_status.time, "time", lambda: 1070.0)
     began = datetime.fromtimestamp(1000.0).astimezone().isoformat(" ", "minutes")
     assert status.format_running(SEEN) == (
-        f"confirm runs since {began} as process 7: 50 of 110 lanes recorded, 30 a minute, about 2 min left"
+        f"confirm has been running since {began} as process 7: 50 of 110 lanes recorded, 30 a minute, about 2 min left"
     )
     assert status.format_running(SEEN._replace(pid=None)) == (
-        f"confirm began {began} and no process here runs it now: 50 of 110 lanes recorded"
+        f"confirm began {began}, but no process here is running it now: 50 of 110 lanes recorded"
     )

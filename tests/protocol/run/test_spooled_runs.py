@@ -312,10 +312,10 @@ def test_a_result_of_other_lanes_another_lock_or_another_form_is_damaged_whateve
 def test_what_a_job_refuses_is_refused_here(study):
     def execute(job):
         if job.problems == ("p3",):
-            raise BadInput("problem 'p3': not of this task")
+            raise BadInput("problem 'p3': is not in this task")
         return produced(job)
 
-    with pytest.raises(BadInput, match="problem 'p3': not of this task"):
+    with pytest.raises(BadInput, match="problem 'p3': is not in this task"):
         ran(study, Threads(shared(study), execute))
     assert shard(study.folder).count(b"\n") == 3 * len(CELLS)  # those before it
 
@@ -346,7 +346,9 @@ def test_where_all_workers_refuse_their_reason_is_given_and_nothing_ran(study):
 
 
 def test_workers_that_never_begin_are_waited_for_so_long(study):
-    with pytest.raises(Refusal, match=r"no worker of 2 was heard of .* 8 batches waiting; see: squeue --jobs 12"):
+    with pytest.raises(
+        Refusal, match=r"none of 2 workers gave a sign of life .* 8 batches waiting; see: squeue --jobs 12"
+    ):
         ran(study, Threads(shared(study), silent=(0, 1)), wait=0.1)
 
 
@@ -533,7 +535,7 @@ def test_workers_end_with_their_driver(study, monkeypatch):
 def test_the_display_and_the_status_say_who_runs_and_who_waits(study):
     assert (
         progress.format_pool_status(PoolStatus(("node1 cpu", "node1 cpu", "node2 cpu"), 5, 12, 3))
-        == "3 batches run (node1 cpu 2, node2 cpu), 12 wait, 3 are spooled; 5 workers have not begun"
+        == "3 batches run (node1 cpu 2, node2 cpu), 12 are waiting, 3 are spooled; 5 workers have not started"
     )
     own = shared(study)
     assert spool.describe_status(study.folder, LOCK, "confirm") == ""
@@ -542,8 +544,8 @@ def test_the_display_and_the_status_say_who_runs_and_who_waits(study):
     said |= {"look": "squeue --jobs 12", "workers": 8, "host": "login", "executor": "slurm"}
     own.driver.write_text(json.dumps(said))
     assert spool.describe_status(study.folder, LOCK, "confirm") == (
-        "slurm, from login: 1 of 8 workers run a batch, 7 have not begun (squeue --jobs 12); "
-        "12 batches wait, 3 results are spooled"
+        "slurm, from login: 1 of 8 workers are running a batch, 7 have not started (squeue --jobs 12); "
+        "12 batches are waiting, 3 results are spooled"
     )
 
 
@@ -571,15 +573,15 @@ def test_what_is_typed_is_what_is_chosen(tmp_path):
         ("--workers 0", "--workers 0: write a whole number of at least 1"),
         ("--devices tpu:0", "--devices 'tpu:0': write cuda:0,cuda:1 and so on, or cpu"),
         ("--devices cuda:01", "--devices 'cuda:01': write"),
-        ("--devices cpu,cpu --workers 3", "--workers 3: --devices names 2, one process each"),
-        ("--executor ray --devices cpu", "--devices: goes with --executor local"),
-        ("--slurm partition=x", "--slurm: goes with --executor slurm"),
+        ("--devices cpu,cpu --workers 3", "--workers 3: --devices names 2 devices, with one process each"),
+        ("--executor ray --devices cpu", "--devices: is allowed only with --executor local"),
+        ("--slurm partition=x", "--slurm: is allowed only with --executor slurm"),
         ("--executor slurm --slurm partion=x", "did you mean 'partition'?"),
         ("--executor slurm --slurm time=soon", "--slurm time=soon: write a whole number of at least 1"),
         ("--executor slurm --slurm cluster=kubernetes", "write one of slurm, local, debug"),
         ("--executor slurm --slurm cluster=debug --workers 2", "cluster=debug runs one"),
-        ("--spool x", "--spool: processes of one machine need none"),
-        ("--wait 0", "--wait 0: write minutes above 0"),
+        ("--spool x", "--spool: processes on one machine need no spool folder"),
+        ("--wait 0", "--wait 0: write a number of minutes above 0"),
     ],
 )
 def test_what_means_nothing_is_refused(words, says):
@@ -591,7 +593,7 @@ def test_a_device_is_named_as_this_process_names_it():
     assert device_environment("cpu") == {}
     assert device_environment("cuda:2") == {"CUDA_VISIBLE_DEVICES": "2"}
     assert device_environment("cuda:1", "4,GPU-5e") == {"CUDA_VISIBLE_DEVICES": "GPU-5e"}
-    with pytest.raises(BadInput, match="CUDA_VISIBLE_DEVICES has '4' alone"):
+    with pytest.raises(BadInput, match="CUDA_VISIBLE_DEVICES has only '4'"):
         device_environment("cuda:1", "4")
 
 

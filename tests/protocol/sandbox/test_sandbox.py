@@ -155,7 +155,7 @@ def test_the_first_way_that_works_is_taken_and_named(tmp_path, monkeypatch):
 
 def test_where_nothing_contains_it_nothing_runs(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path / "nowhere"))
-    with pytest.raises(CannotTell, match=r"nothing here can contain it.* install bubblewrap"):
+    with pytest.raises(CannotTell, match=r"this machine has no working sandbox.* install bubblewrap"):
         sandbox.run([sys.executable, "-c", "open('ran', 'w')"], tmp_path)
     assert not list(tmp_path.iterdir())
 

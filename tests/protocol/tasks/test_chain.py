@@ -76,5 +76,5 @@ def test_a_problem_keeps_its_meaning():
 
 
 def test_another_tasks_problem_is_refused():
-    with pytest.raises(BadInput, match=r"chain/07/000.*not of this task"):
+    with pytest.raises(BadInput, match=r"chain/07/000.*is not in this task"):
         TASK.build("chain/07/000", len)

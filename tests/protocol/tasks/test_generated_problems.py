@@ -299,12 +299,12 @@ def test_an_unknown_task_is_answered_with_the_nearest_name():
 
 @pytest.mark.parametrize("item", ["needle/768/0.25/900", "needle/256/0/007", "association/768/high/000", ""])
 def test_an_id_of_another_task_is_refused(item):
-    with pytest.raises(BadInput, match="not of this task"):
+    with pytest.raises(BadInput, match="is not in this task"):
         tasks.get("needle-768").build(item, words)
 
 
 def test_a_length_too_short_for_the_bare_problem_is_refused():
-    with pytest.raises(BadInput, match="without filler, more than its length 256"):
+    with pytest.raises(BadInput, match="without filler, more than its length of 256"):
         tasks.get("association-256").build("association/256/high/000", len)
 
 

@@ -69,5 +69,5 @@ def test_nothing_is_cut_where_nothing_is_said():
     "longest", [MaxLength(), MaxLength(words=5, tokens=5), MaxLength(words=1), MaxLength(tokens=0)]
 )
 def test_one_unit_is_said_and_enough_of_it(longest):
-    with pytest.raises(BadInput, match=r"longest: write . words = 20000 . or . tokens = 31500 .,"):
+    with pytest.raises(BadInput, match=r"longest: write either . words = 20000 . or . tokens = 31500 .,"):
         longest.validate()

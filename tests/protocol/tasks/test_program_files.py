@@ -108,19 +108,19 @@ def test_codeforces_shows_examples_and_hides_its_tests():
 @pytest.mark.parametrize(
     ("line", "said"),
     [
-        ({"id": "a", "context": "b"}, "fields of no format"),
+        ({"id": "a", "context": "b"}, "fields that match no format"),
         (HUMAN_EVAL | {"entry_point": "volume"}, "prompt: does not define volume"),
-        (HUMAN_EVAL | {"entry_point": "area()"}, "entry_point: 'area()' is no name"),
-        (HUMAN_EVAL | {"prompt": "def area(r:"}, "prompt: is no Python"),
-        (HUMAN_EVAL | {"test": "def check(candidate)"}, "test: is no Python"),
+        (HUMAN_EVAL | {"entry_point": "area()"}, "entry_point: 'area()' is not the name"),
+        (HUMAN_EVAL | {"prompt": "def area(r:"}, "prompt: is not valid Python"),
+        (HUMAN_EVAL | {"test": "def check(candidate)"}, "test: is not valid Python"),
         (HUMAN_EVAL | {"task_id": None}, "task_id: write text"),
         (HUMAN_EVAL | {"canonical_solution": 3}, "canonical_solution: write text"),
         (MBPP | {"test_list": MBPP["test_list"][:1], "challenge_test_list": []}, "fewer than two tests"),
-        (APPS | {"input_output": '{"fn_name": "f", "inputs": [[1]], "outputs": [Infinity]}'}, "is no JSON"),
+        (APPS | {"input_output": '{"fn_name": "f", "inputs": [[1]], "outputs": [Infinity]}'}, "is not JSON"),
         (MBPP | {"test_list": "assert 1"}, "test_list: write a list"),
         (MBPP | {"test_list": ["assert len([]) == 0"] * 2, "challenge_test_list": []}, "calls no function"),
         (MBPP | {"text": ""}, "text: write text"),
-        (APPS | {"input_output": "{"}, "input_output: is no JSON"),
+        (APPS | {"input_output": "{"}, "input_output: is not JSON"),
         (APPS | {"input_output": "[]"}, "input_output: write an object"),
         (APPS | {"input_output": '{"inputs": ["1"], "outputs": []}'}, "as many outputs as inputs"),
         (APPS | {"input_output": '{"inputs": [1], "outputs": ["1"]}'}, "write text, not 1"),
@@ -128,7 +128,7 @@ def test_codeforces_shows_examples_and_hides_its_tests():
         (CODEFORCES | {"generated_checker": "import sys"}, "generated_checker: several outputs"),
         (CODEFORCES | {"input_mode": "file"}, "input_mode: 'file' is not stdio"),
         (CODEFORCES | {"official_tests": []}, "official_tests: is empty"),
-        (CODEFORCES | {"time_limit": 1e9}, "time_limit: write seconds"),
+        (CODEFORCES | {"time_limit": 1e9}, "time_limit: write a number of seconds"),
     ],
 )
 def test_a_line_that_cannot_be_graded_is_refused_by_field(line, said):
@@ -180,7 +180,7 @@ def test_without_the_grader_the_fields_are_named_and_the_grader_is(tmp_path, cap
     path = tmp_path / "some.jsonl"
     path.write_text(json.dumps(HUMAN_EVAL) + "\n")
     assert tasks_command.main(["check", str(path)]) == 2
-    assert "read for the grader program" in capsys.readouterr().err
+    assert "need the grader program" in capsys.readouterr().err
 
 
 def test_a_task_gives_the_tests_to_nobody_but_the_grader():

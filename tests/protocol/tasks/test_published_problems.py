@@ -71,7 +71,7 @@ def test_the_problem_is_one_message_that_asks_for_a_boxed_answer(tiny, published
 def test_an_id_of_another_task_is_refused(tiny, published):
     tiny.fetch(published)
     for other in ("aime24/6", "60", "needle/768/0/000", ""):
-        with pytest.raises(BadInput, match="not of this task"):
+        with pytest.raises(BadInput, match="is not in this task"):
             tiny.build(other, len)
 
 
@@ -86,14 +86,14 @@ def test_a_data_file_that_was_altered_is_refused_wherever_it_is_read(tiny, publi
     tiny.fetch(published)
     (home / "data" / "aime24.jsonl").write_bytes(MADE.replace(b"042", b"043"))
     for read in (tiny.digest, tiny.fetch, lambda: tiny.build("aime24/60", len)):
-        with pytest.raises(Drifted, match="remove it and fetch again"):
+        with pytest.raises(Drifted, match="remove it and fetch it again"):
             read()
 
 
 def test_without_its_data_a_task_says_how_to_get_it(tiny):
     with pytest.raises(BadInput, match=r"run: kv-prereg tasks fetch aime24"):
         tiny.build("aime24/60", len)
-    with pytest.raises(BadInput, match="Parquet alone; pass its JSON lines"):
+    with pytest.raises(BadInput, match="only as Parquet; convert it to JSON lines"):
         tiny.fetch()
 
 
@@ -106,7 +106,7 @@ def test_what_is_there_is_verified_and_not_fetched_again(tiny, published, monkey
 def test_a_download_is_checked_as_a_file_is(tiny, published, monkeypatch):
     at_a_url = replace(tiny, url="https://nowhere.invalid/x")
     monkeypatch.setattr(dataset, "download", lambda url: b'{"id": 1}\n')
-    with pytest.raises(BadInput, match=r"line 1: is no problem as it was published"):
+    with pytest.raises(BadInput, match=r"line 1: differs from the published problems"):
         at_a_url.fetch()
     monkeypatch.setattr(dataset, "download", lambda url: published.read_bytes())
     assert at_a_url.fetch().read_bytes() == MADE
@@ -133,7 +133,7 @@ def test_a_hub_that_does_not_answer_in_full_is_a_refusal(tiny, monkeypatch, erro
 def test_a_line_that_is_no_problem_is_refused_by_its_number(tiny, tmp_path, line):
     bad = tmp_path / "bad.jsonl"
     bad.write_text(json.dumps(ROWS[0]) + "\n" + line + "\n")
-    with pytest.raises(BadInput, match="line 2: is no problem as it was published"):
+    with pytest.raises(BadInput, match="line 2: differs from the published problems"):
         tiny.fetch(bad)
 
 

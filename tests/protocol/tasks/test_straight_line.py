@@ -144,5 +144,5 @@ def test_a_problem_keeps_its_meaning_and_another_seed_gives_another():
     assert EXECUTED.build("executed/10/000", len).gold == EXECUTED.worked("executed/10/000").answer
     assert EXECUTED.redrawn(1).recipe() != EXECUTED.recipe()
     assert EXECUTED.redrawn(1).worked("executed/10/000") != EXECUTED.worked("executed/10/000")
-    with pytest.raises(BadInput, match=r"executed/11/000.*not of this task"):
+    with pytest.raises(BadInput, match=r"executed/11/000.*is not in this task"):
         EXECUTED.build("executed/11/000", len)

@@ -28,63 +28,69 @@ def line(**changed):
 BROKEN = {
     "a byte order mark": (b"\xef\xbb\xbf" + line(), "line 1: begins with a byte order mark"),
     "not UTF-8": (line() + b"\n\xff{}", "line 2: not UTF-8 at byte 1; save the file as UTF-8"),
-    "CR LF": (line() + b"\r\n", "line 1: ends in CR LF; save the file with LF alone"),
+    "CR LF": (line() + b"\r\n", "line 1: ends in CR LF; save the file with LF line endings"),
     "an empty line": (line() + b"\n\n" + json.dumps(OTHER).encode(), "line 2: is empty; delete it"),
     "an empty file": (b"", "line 1: is empty"),
     "no JSON": (b'{"id": "a",}', "line 1: not JSON: "),
     "a list": (b"[1, 2]", "line 1: is [1, 2]; write an object with id, context"),
-    "NaN": (b'{"id": NaN}', "line 1: NaN is no JSON; write one object a line, of texts in quotes"),
-    "an endless number": (b'{"id": ' + b"1" * 5000 + b"}", "line 1: has a number that nobody can mean"),
+    "NaN": (b'{"id": NaN}', "line 1: NaN is not JSON; write one JSON object on each line"),
+    "an endless number": (b'{"id": ' + b"1" * 5000 + b"}", "line 1: has a number with too many digits"),
     "deep nesting": (b"[" * 200_000, "line 1: nested too deeply"),
-    "a key twice": (b'{"id": "a", "id": "b"}', "line 1: id: stands twice; keep one of them"),
+    "a key twice": (b'{"id": "a", "id": "b"}', "line 1: id: occurs twice; keep one of them"),
     "an unknown field": (line(anwser="3"), "line 1: unknown field 'anwser'; did you mean 'answer'?"),
-    "no id": (line(id=None), "line 1: id: missing; every problem has one"),
-    "a number as id": (line(id=7), "line 1: id: write text, not 7; text stands in quotes"),
+    "no id": (line(id=None), "line 1: id: missing; every problem must have one"),
+    "a number as id": (line(id=7), "line 1: id: write text, not 7; put the text in quotes"),
     "an empty id": (line(id=""), "line 1: id: '' is empty or has white space around it"),
     "an id with a space before it": (line(id=" a"), "line 1: id: ' a' is empty or has white space"),
-    "an id that is not NFC": (line(id="e\u0301"), "line 1: id: is not NFC; normalise it"),
-    "an id with a tab": (line(id="a\tb"), "line 1: id: has U+0009 at character 2, which cannot be seen"),
-    "an id with a drawing": (line(id="a\ufe0f"), "line 1: id: has U+FE0F, with which two names look alike"),
+    "an id that is not NFC": (line(id="e\u0301"), "line 1: id: is not in Unicode normal form NFC; normalise it"),
+    "an id with a tab": (line(id="a\tb"), "line 1: id: contains the invisible character U+0009 at position 2"),
+    "an id with a drawing": (
+        line(id="a\ufe0f"),
+        "line 1: id: contains the character U+FE0F, which can make two names look alike",
+    ),
     "a cluster with a hard space": (
         line(cluster="a\u00a0b"),
-        "line 1: cluster: has U+00A0, with which two names look alike; delete it",
+        "line 1: cluster: contains the character U+00A0, which can make two names look alike; delete it",
     ),
-    "a long id": (line(id="a" * 201), "line 1: id: has 201 characters, over 200; shorten it"),
-    "an id twice": (line() + b"\n" + line(context="B"), "line 2: id: 'fox/1' is that of line 1 too"),
-    "a problem twice": (line() + b"\n" + line(id="b"), "line 2: context: asks what line 1 asks; leave one"),
+    "a long id": (line(id="a" * 201), "line 1: id: has 201 characters, over the limit of 200; shorten it"),
+    "an id twice": (line() + b"\n" + line(context="B"), "line 2: id: 'fox/1' is also the id of line 1"),
+    "a problem twice": (line() + b"\n" + line(id="b"), "line 2: context: asks the same as line 1; leave one"),
     "a problem in other lines": (
         line() + b"\n" + line(id="b", context="A fox\nate 3\u00a0hens. How many", question="hens?"),
-        "line 2: context: asks what line 1 asks; leave one",
+        "line 2: context: asks the same as line 1; leave one",
     ),
     "a problem all in its context": (
         line() + b"\n" + line(id="b", context="A fox ate 3 hens. How many hens?", question=None),
-        "line 2: context: asks what line 1 asks; leave one",
+        "line 2: context: asks the same as line 1; leave one",
     ),
     "a problem in another spelling": (
         line(context="Caf\u00e9") + b"\n" + line(id="b", context="Caf\u200de\u0301\ufe0f"),
-        "line 2: context: asks what line 1 asks; leave one",
+        "line 2: context: asks the same as line 1; leave one",
     ),
     "no context": (line(context=None), "line 1: context: missing"),
-    "an empty context": (line(context=""), "line 1: context: is empty; a problem without a passage"),
+    "an empty context": (line(context=""), "line 1: context: is empty; if there is no passage"),
     "a context with white space": (line(context="A \n"), "line 1: context: has white space around it"),
-    "a hidden sign": (line(context="A\u200bB"), "line 1: context: has U+200B at character 2"),
-    "half of a pair": (line(question="\ud800?"), "line 1: half a surrogate pair"),
-    "a filler": (line(question="a\u3164b"), "line 1: question: has U+3164 at character 2"),
-    "no answer": (line(answer=None), "line 1: answer: missing; write it, or a list answers"),
-    "two fields of answers": (line(answers=["3"]), "line 1: answer: stands beside answers; leave one"),
+    "a hidden sign": (
+        line(context="A\u200bB"),
+        "line 1: context: contains the invisible character U+200B at position 2",
+    ),
+    "half of a pair": (line(question="\ud800?"), "line 1: contains half a surrogate pair"),
+    "a filler": (line(question="a\u3164b"), "line 1: question: contains the invisible character U+3164 at position 2"),
+    "no answer": (line(answer=None), "line 1: answer: missing; write it, or write answers"),
+    "two fields of answers": (line(answers=["3"]), "line 1: answer: cannot be combined with answers; leave one"),
     "an empty answer": (line(answer=""), "line 1: answer: is empty"),
-    "a number as answer": (line(answer=3), "line 1: answer: write text, not 3; text stands in quotes"),
+    "a number as answer": (line(answer=3), "line 1: answer: write text, not 3; put the text in quotes"),
     "a truth as answer": (line(answer=True), "line 1: answer: write text, not True"),
     "answers that are no list": (line(answer=None, answers="3"), "line 1: answers: write a list of texts"),
     "no answers": (line(answer=None, answers=[]), "line 1: answers: write a list of texts, not []"),
     "one of the answers is none": (line(answer=None, answers=["3", None]), "answers[1]: write text, not None"),
-    "an answer twice": (line(answer=None, answers=["3", "3"]), "line 1: answers[1]: '3' stands twice"),
-    "an answer that is not NFC": (line(answer="e\u0301"), "line 1: answer: is not NFC"),
+    "an answer twice": (line(answer=None, answers=["3", "3"]), "line 1: answers[1]: '3' occurs twice"),
+    "an answer that is not NFC": (line(answer="e\u0301"), "line 1: answer: is not in Unicode normal form NFC"),
     "a level that is no text": (line(level=3), "line 1: level: write text, not 3"),
     "an empty cluster": (line(cluster=""), "line 1: cluster: '' is empty"),
     "a cluster on some lines": (
         line(cluster="a") + b"\n" + json.dumps(OTHER).encode(),
-        "line 2: cluster: missing, and line 1 has one; give one to all or to none",
+        "line 2: cluster: missing, although line 1 has one; give one to all lines or to none",
     ),
     "a prefix that is no text": (line(prefix=["x"]), "line 1: prefix: write text, not ['x']"),
 }
@@ -114,14 +120,14 @@ def test_a_broken_file_is_refused_by_line_and_field(what, written):
 
 def test_a_line_that_is_too_long_is_refused(written, monkeypatch):
     monkeypatch.setattr(file_rows, "MAX_LINE_BYTES", 100)
-    with pytest.raises(BadInput, match=r"line 1: has \d+ bytes, over 100; shorten its context"):
+    with pytest.raises(BadInput, match=r"line 1: has \d+ bytes, over the limit of 100; shorten its context"):
         file_rows.load_rows(written(line(context="A" * 100)), file_rows.read_problem)
 
 
 def test_what_is_no_plain_file_is_refused(written, tmp_path):
     (tmp_path / "link.jsonl").symlink_to(written(line()))
     (tmp_path / "folder.jsonl").mkdir()
-    for name, says in (("link", "is no plain file"), ("folder", "is no plain"), ("none", "no such file")):
+    for name, says in (("link", "is not a plain file"), ("folder", "is not a plain"), ("none", "no such file")):
         with pytest.raises(BadInput, match=rf"{name}\.jsonl: {says}"):
             file_rows.load_rows(tmp_path / f"{name}.jsonl", file_rows.read_problem)
 
@@ -156,7 +162,8 @@ def test_check_says_every_wrong_line_up_to_twenty(written, capsys):
     assert command.main(["check", str(path)]) == 2
     said = capsys.readouterr().err.splitlines()
     assert said[:20] == [
-        f"{path}: line {number}: answer: write text, not {number - 6}; text stands in quotes" for number in range(6, 26)
+        f"{path}: line {number}: answer: write text, not {number - 6}; put the text in quotes"
+        for number in range(6, 26)
     ]
     assert said[20:] == [f"{path}: 25 lines are wrong: those above and 5 more"]
     with pytest.raises(BadInput, match=rf"line 6: .* \(24 more: kv-prereg tasks check {path}\)"):
@@ -169,7 +176,7 @@ def test_check_says_what_is_wrong_with_many_lines_once(written, capsys):
     assert command.main(["check", str(path)]) == 2
     said = capsys.readouterr().err.splitlines()
     assert [one.removeprefix(f"{path}: ") for one in said] == [
-        "lines 2, 3, 4 and 57 more: context: has white space around it, which a chat template may drop; strip it",
+        "lines 2, 3, 4 and 57 more: context: has white space around it, which a chat template may drop; remove it",
         "60 lines are wrong",
     ]
 
@@ -229,7 +236,7 @@ def test_an_answer_is_held_to_its_own_grader(grader, good, bad, written, capsys)
         return
     path = written(line() + b"\n" + line(id="b", context="B", answer=None, answers=["4", bad]))
     assert command.main(["check", str(path), "--grader", grader]) == 2
-    says = f"line 2: answers[1]: is not right by its own grader, {grader}; write one that it can compare"
+    says = f"line 2: answers[1]: is not graded as right by its own grader, {grader}; write one that it can compare"
     assert says in capsys.readouterr().err
     with pytest.raises(BadInput) as refusal:
         FileTask("mine", path, grader).refuse_wrong_golds()
@@ -251,7 +258,7 @@ def test_a_problem_is_its_line_and_the_instruction_comes_last(written):
     assert FileTask("mine", path, "exact").build("fox/1", words).question == "How many hens?"
     assert (task.gold("b"), task.levels(), task.clusters()) == ("3", {"fox/1": "easy", "b": "hard"}, {})
     assert task.redrawn(5) is task
-    with pytest.raises(BadInput, match="problem 'c': not of this task"):
+    with pytest.raises(BadInput, match="problem 'c': is not in this task"):
         task.build("c", words)
 
 
@@ -275,7 +282,7 @@ def test_a_held_out_line_is_built_through_the_door_alone(written):
     task = FileTask("mine", written(b"\n".join(line(id=item, context=f"Fox {item}") for item in ids)), "exact")
     for item in ids:
         if assign_bucket(item) in CONFIRM:
-            with pytest.raises(BadInput, match=f"problem '{item}' of mine: is held out; confirm alone"):
+            with pytest.raises(BadInput, match=f"problem '{item}' of mine: is held out; only confirm"):
                 held_out_guard.build(task, "mine", item, words)
         else:
             assert held_out_guard.build(task, "mine", item, words) == task.build(item, words)

@@ -88,8 +88,11 @@ def test_a_task_of_another_distribution_is_named_split_and_built(others):
 @pytest.mark.parametrize(
     ("points", "says"),
     [
-        ("chain = kv_elsewhere:squares", "entry point chain of kv_prereg.tasks is taken: rename the task in"),
-        ("odd = kv_elsewhere:odd", "entry point odd of kv_prereg.tasks must be a task, and has no grader"),
+        (
+            "chain = kv_elsewhere:squares",
+            "entry point chain of kv_prereg.tasks: this name is already in use; rename the task in",
+        ),
+        ("odd = kv_elsewhere:odd", "entry point odd of kv_prereg.tasks must be a task, but has no grader"),
         ("none = kv_elsewhere:nothing", "entry point none of kv_prereg.tasks cannot be loaded"),
         ("gone = kv_nowhere:squares", "entry point gone of kv_prereg.tasks cannot be loaded"),
     ],
@@ -104,17 +107,17 @@ def test_ids_that_make_no_split_are_refused(others, monkeypatch):
     others("[kv_prereg.tasks]\nsquares = kv_elsewhere:squares\n")
     task = tasks.get("squares")
     monkeypatch.setattr(type(task), "ids", lambda self: ("a", "a"))
-    with pytest.raises(BadInput, match="tasks: squares: squares: id 'a' is there twice"):
+    with pytest.raises(BadInput, match="tasks: squares: squares: id 'a' occurs twice"):
         task_splits.read_split("squares", task)
 
 
 @pytest.mark.parametrize(
     ("said", "says"),
     [
-        ({"squares/1": 3}, "levels() gave 'squares/1' and 3; return texts by id of the task's own"),
-        ({"squares/1": ""}, "levels() gave 'squares/1' and ''"),
-        ({"cubes/1": "easy"}, "levels() gave 'cubes/1' and 'easy'"),
-        (["easy"], "levels() gave a list; return texts by id"),
+        ({"squares/1": 3}, "levels() returned 'squares/1' and 3; return a mapping from the task's ids to texts"),
+        ({"squares/1": ""}, "levels() returned 'squares/1' and ''"),
+        ({"cubes/1": "easy"}, "levels() returned 'cubes/1' and 'easy'"),
+        (["easy"], "levels() returned a list; return a mapping from ids to texts"),
     ],
 )
 def test_what_a_task_says_of_its_problems_is_text_by_their_ids(said, says, others, monkeypatch):
@@ -146,7 +149,7 @@ def test_code_of_an_editable_install_is_refused_where_a_protocol_names_it(others
     ):
         assert old in text
         design = toml_reader.parse_unchecked(text.replace(old, new).encode(), "protocol.toml")
-        says = f"{says}: lies in {path}/kv_elsewhere.py, which no lock covers; unset PYTHONPATH, and install"
+        says = f"{says}: is in {path}/kv_elsewhere.py, which no lock covers; unset PYTHONPATH, and install"
         with pytest.raises(BadInput, match=says):
             written_study.refuse_unlocked_plugins(design)
     written_study.refuse_unlocked_plugins(toml_reader.parse_unchecked(text.encode(), "protocol.toml"))

@@ -140,7 +140,9 @@ def test_200_problems_about_a_few_topics_are_refused_and_the_task_with_topics_is
     if len(full["confirm"]) < 200:
         task_splits.refuse_few_topics({name: full}, {name: task})
         return
-    with pytest.raises(BadInput, match=rf"tasks\.{name}: its 200 held-out problems are about [345] topics") as refusal:
+    with pytest.raises(
+        BadInput, match=rf"tasks\.{name}: its 200 held-out problems are about only [345] topics"
+    ) as refusal:
         task_splits.refuse_few_topics({name: {**full, "confirm": full["confirm"][:200]}}, {name: task})
     family = name.rpartition("-moved")[0] or name.partition("-")[0]
     assert f"write {family}-topics-" in str(refusal.value)
@@ -154,7 +156,7 @@ def test_three_topics_do_not_register_as_200_independent_problems(tiny_model, tm
         studies.ONE_TASK | {'name = "needle-256"': 'name = "association-768-large"\nconfirm = 200\ndev = 3'},
     )
     done = studies.ran(2, "register", folder)
-    assert "its 200 held-out problems are about 3 topics" in done.stderr
+    assert "its 200 held-out problems are about only 3 topics" in done.stderr
     assert len(done.stderr.strip().splitlines()) == 1 or done.stderr.strip().splitlines()[-1].startswith("BadInput")
     assert not (folder / "lock.json").exists()
 
@@ -192,4 +194,4 @@ def test_an_audit_refuses_a_new_lock_of_200_problems_about_three_topics(tiny_mod
 
     assert faults(199) == []
     (fault,) = faults(200)
-    assert "its 200 held-out problems are about 3 topics" in fault
+    assert "its 200 held-out problems are about only 3 topics" in fault

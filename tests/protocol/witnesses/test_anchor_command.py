@@ -118,7 +118,7 @@ def test_a_pending_proof_is_upgraded_when_asked(folder, calendar):
         (headers / f"{chain_by_hand.HEIGHT}.hex").write_text(header)
         break
     done = anchor(folder, "lock")
-    assert "took less work than any block of Bitcoin" in done.stdout
+    assert "took less work than any Bitcoin block" in done.stdout
     assert done.stdout.endswith("UNANCHORED\n")
 
 
@@ -127,7 +127,7 @@ def test_required_proofs_that_are_missing_give_status_5(folder, remote):
     assert anchor(folder, "lock", *asked).returncode == 0
     done = anchor(folder, "--remote", remote, "--require-anchor")
     assert (done.returncode, done.stdout) == (5, "")
-    assert done.stderr.startswith("Unanchored: claim.json: no witness was asked")
+    assert done.stderr.startswith("Unanchored: claim.json: no witness was asked for a time stamp")
     done = anchor(folder, "lock", "--require-anchor")  # and the remote is not named
     assert done.returncode == 5
 

@@ -39,7 +39,7 @@ def test_a_changed_header_misses_its_target(place):
 
 @pytest.mark.parametrize("text", ["", "zz", GENESIS[:-2], GENESIS + "00", "\ufffd"])
 def test_what_is_not_eighty_bytes_is_refused(text):
-    with pytest.raises(Tampered, match="not the 80 bytes of a block header"):
+    with pytest.raises(Tampered, match="is not a block header of 80 bytes"):
         bitcoin.parse_header(text, "0.hex")
 
 

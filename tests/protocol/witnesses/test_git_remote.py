@@ -83,7 +83,7 @@ def test_stamps_at_the_same_time_both_arrive(remote, witness, monkeypatch):
 
 
 def test_a_commit_of_another_digest_fails(witness):
-    with pytest.raises(Tampered, match="does not hold the digest"):
+    with pytest.raises(Tampered, match="does not contain the digest"):
         witness.verify(CLAIM, witness.stamp(LOCK))
 
 
@@ -97,7 +97,7 @@ def test_a_file_of_the_right_name_with_other_content_fails(remote, witness):
     git(work, "push", "--quiet")
     said = {"branch": "kv-prereg-anchors", "commit": git(work, "rev-parse", "HEAD"), "remote": str(remote)}
     proof = json.dumps(said, separators=(",", ":")).encode() + b"\n"
-    with pytest.raises(Tampered, match="does not hold the digest"):
+    with pytest.raises(Tampered, match="does not contain the digest"):
         witness.verify(CLAIM, proof)
 
 
@@ -105,7 +105,7 @@ def test_a_later_commit_does_not_stand_in_for_the_first(remote, witness):
     """It holds the digest too, and naming it would turn the order round."""
     witness.stamp(CLAIM)
     lock = witness.stamp(LOCK)
-    with pytest.raises(Tampered, match="is not where the digest came first"):
+    with pytest.raises(Tampered, match="is not the first one with the digest"):
         witness.verify(CLAIM, lock)
 
 
@@ -123,7 +123,7 @@ def test_a_digest_taken_away_and_brought_again_came_first_before(remote, witness
     git(work, "commit", "--quiet", "-m", "x")
     git(work, "push", "--quiet")
     again = {**first, "commit": git(work, "rev-parse", "HEAD")}
-    with pytest.raises(Tampered, match="is not where the digest came first"):
+    with pytest.raises(Tampered, match="is not the first one with the digest"):
         witness.verify(CLAIM, json.dumps(again, separators=(",", ":")).encode() + b"\n")
 
 
@@ -153,7 +153,7 @@ def test_the_remote_refuses_to_go_back(remote, witness):
 def test_only_a_remote_that_is_named_is_asked(remote, witness):
     proof = witness.stamp(LOCK)
     for other in (GitRemote(), GitRemote(str(remote), "mine"), GitRemote("/nowhere")):
-        with pytest.raises(Unproven, match=r"who trusts it names it with --remote and --branch"):
+        with pytest.raises(Unproven, match=r"if you trust this remote, name it with --remote and --branch"):
             other.verify(LOCK, proof)
 
 

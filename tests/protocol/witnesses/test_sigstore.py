@@ -90,7 +90,7 @@ def test_a_bundle_holds_at_the_time_of_the_log(study, root, bundle):
 
 
 def test_another_lock_is_told(study, root, instance):
-    refused(Tampered, "of another document", study, root, instance.sign("ab" * 32))
+    refused(Tampered, "for another document", study, root, instance.sign("ab" * 32))
 
 
 def test_the_digest_that_a_bundle_names_is_not_what_counts(study, root, instance):
@@ -258,13 +258,13 @@ def test_what_is_no_bundle_is_told(study, root, proof):
 @pytest.mark.parametrize("text", ["", "{}", "[]"])
 def test_a_root_that_is_none_is_the_readers_fault(study, bundle, tmp_path, text):
     (tmp_path / "root.json").write_text(text)
-    refused(Unproven, r"root\.json is no trusted_root\.json", study, tmp_path / "root.json", bundle)
+    refused(Unproven, r"root\.json is not a trusted_root\.json", study, tmp_path / "root.json", bundle)
 
 
 @pytest.mark.parametrize("witness", [{}, {"witness": {"kind": "git", "remote": "origin"}}])
 def test_a_lock_that_names_nobody_has_no_such_witness(root, bundle, tmp_path, witness):
     lock.write(tmp_path / "study", lock_content(written=witness))
-    refused(Unproven, "names nobody who signs", Registration(tmp_path / "study"), root, bundle)
+    refused(Unproven, "names no signer", Registration(tmp_path / "study"), root, bundle)
 
 
 def test_without_the_library_nothing_is_told(study, root, bundle, monkeypatch):
@@ -306,7 +306,7 @@ def test_the_line_that_registering_prints_signs_the_digest_of_the_lock(tmp_path,
     study = Registration(folder)
     line = registered.stamp_lock(study)
     assert "no witness yet" in line
-    assert line.endswith(f"before confirm: kv-prereg anchor {folder} lock --witness sigstore")
+    assert line.endswith(f"before confirm, run: kv-prereg anchor {folder} lock --witness sigstore")
     assert not (folder / "anchors").exists()
     (tmp_path / "sigstore").write_text('#!/bin/sh\ncp "$4" "$3"\n')
     (tmp_path / "sigstore").chmod(0o755)

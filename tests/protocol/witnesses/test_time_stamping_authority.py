@@ -60,7 +60,7 @@ def test_without_a_trusted_certificate_nothing_is_told(proof):
 
 def test_a_time_stamp_without_its_certificate_is_not_told(folder, ca):
     query = authority.openssl(folder, "ts", "-query", "-digest", DIGEST, "-sha256")
-    with pytest.raises(Unproven, match="does not bring the certificate"):
+    with pytest.raises(Unproven, match="does not contain the certificate"):
         Authority(ca=ca).verify(DIGEST, authority.reply(folder, query))
 
 
@@ -116,7 +116,7 @@ def test_a_proof_outlives_the_certificates(proof, folder, ca, monkeypatch):
 
 
 def test_a_proof_of_another_digest_fails(proof, ca):
-    with pytest.raises(Tampered, match=f"a time stamp of {DIGEST}, not of this document"):
+    with pytest.raises(Tampered, match=f"a time stamp for the digest {DIGEST}, which is not this document's"):
         Authority(ca=ca).verify("0" * 64, proof)
 
 

@@ -166,7 +166,7 @@ def test_a_pending_proof_may_be_completed_and_is_then_no_witness(tmp_path):
     [
         (None, "will read CONFIRMED (UNWITNESSED)"),
         ({"kind": "none"}, "will read CONFIRMED (UNWITNESSED)"),
-        ({"kind": "git", "remote": "origin"}, "no git remote origin here"),
+        ({"kind": "git", "remote": "origin"}, "this repository has no git remote origin"),
         ({"kind": "git", "remote": "/nowhere.git"}, "/nowhere.git does not answer"),
         ({"kind": "git", "remote": "https://me:secret@example.invalid/x.git"}, "has a password in it"),
         ({"kind": "rfc3161", "authority": "ftp://example.invalid"}, "http:// or https://"),
@@ -180,7 +180,7 @@ def test_without_a_witness_one_line_says_what_to_do_and_registering_goes_on(tmp_
     assert "secret" not in line
     assert not (study.folder / "anchors").exists()
     if witness and witness["kind"] != "none":
-        assert f"before confirm: kv-prereg anchor {study.folder} lock --witness {witness['kind']}" in line
+        assert f"before confirm, run: kv-prereg anchor {study.folder} lock --witness {witness['kind']}" in line
 
 
 @pytest.mark.parametrize(

@@ -349,9 +349,10 @@ def test_the_half_way_check_comes_once():
 
 def test_a_reader_is_told_how_many_locked_sources_are_not_those_installed_here(registered):
     content = studies.content(registered / "lock.json")
-    assert drift.summarize_packages(content) == "all are those installed here"
+    assert drift.summarize_packages(content) == "all match the files installed here"
     edited = {"policies/h2o.py": "0" * 64, "analysis/gone.py": "1" * 64, "policies/gone.py": "2" * 64}
     said = drift.summarize_packages({**content, "sources": {**content["sources"], **edited}})
     assert (
-        said == "3 are not those installed here (1 of analysis, 2 of policies): expected once the project has moved on"
+        said == "3 differ from the files installed here (1 of analysis, 2 of policies), which is normal after later "
+        "changes of the project"
     )

@@ -61,5 +61,5 @@ def test_a_commit_is_named_only_where_it_has_the_sources(tmp_path, differences, 
     content = {"sources": {"analysis/judge.py": "0" * 64}, "git": commit}
     study = SimpleNamespace(folder=tmp_path, lock=SimpleNamespace(content=content))
     message = drift.describe_way_back(study, differences)
-    assert message.startswith("bring back what was locked")
+    assert message.startswith("restore the locked files")
     assert (COMMIT in message) is is_named

@@ -136,13 +136,13 @@ def judge(folder: Path) -> dict[str, Any]:
     """
     anatomy = read_anatomy(folder)
     if (recorded := read_document(folder, CHOSEN)) is None:
-        raise RecordError(f"{folder}: {ANATOMY}/{CHOSEN} is missing; nothing is tested before it was chosen")
+        raise RecordError(f"{folder}: {ANATOMY}/{CHOSEN} is missing; nothing can be tested before a signal was chosen")
     for half in HALVES:
         _check_complete(folder, anatomy, half)
     chosen = _choose_signals(folder, anatomy)
     if {name: recorded.get(name) for name in chosen} != json.loads(json.dumps(chosen)):
         raise RecordError(
-            f"{folder}: {ANATOMY}/{CHOSEN}: is not what the choosing half gives; run: kv-prereg audit {folder}"
+            f"{folder}: {ANATOMY}/{CHOSEN}: does not follow from the choosing half; run: kv-prereg audit {folder}"
         )
     level = anatomy.level
     pairs = [
@@ -174,7 +174,7 @@ def _check_complete(folder: Path, anatomy: Anatomy, half: str) -> None:
         if missing := anatomy.missing(pair, half):
             raise RecordError(
                 f"{folder}: {', '.join(pair)}: {len(missing)} traces of the half {half!r} are not labelled "
-                f"yet, {missing[0]} first; run: kv-prereg anatomy {folder}"
+                f"yet, the first is {missing[0]}; run: kv-prereg anatomy {folder}"
             )
 
 

@@ -25,7 +25,7 @@ def format_report(findings: Row) -> Iterator[str]:
 
 def _format_registered_test(findings: Row) -> Iterator[str]:
     if findings["verdict"] is None:
-        yield "The registered test was not made yet."
+        yield "The registered test has not been made yet."
         return
     yield f"The registered test, one-sided at {_format_number(findings['verdict']['level'], 4)} each:"
     yield ""
@@ -36,18 +36,18 @@ def _format_registered_test(findings: Row) -> Iterator[str]:
         yield from ("", *slip_lines, "", *wrap_paragraph(SLIP_NOTE))
     yield ""
     yield from wrap_paragraph(
-        "Within parts: given the position in the prompt and in the written text, each with a level and a slope; a "
-        "step between the two is no agreement."
+        "Within parts: controlling for the position in the prompt and in the written text, each with a level "
+        "and a slope, so a step between the two does not count as agreement."
         if "beyond" in findings["verdict"]
-        else "Beyond position holds a straight trend. It does not hold a step, as where the prompt is needed and "
-        "the reasoning is not: *given part* below does, exploratory."
+        else "Beyond position controls for a straight trend, but not for a step, as where the prompt is needed "
+        "and the reasoning is not. The exploratory *given part* below controls for such a step."
     )
 
 
 SLIP_NOTE = (
-    "SlipKV: the tokens of the thought that the answer attends to least, dropped before the answer. SPARES: of answers "
-    "that were right more stay right than without as many tokens by chance. REPAIRS: of wrong ones more turn right. "
-    "CrystalKV: as many that it attends to most."
+    "SlipKV: the tokens of the thought to which the answer attends least are dropped before the answer. "
+    "SPARES: more right answers stay right than when as many random tokens are dropped. REPAIRS: more wrong "
+    "answers turn right. CrystalKV: as many tokens to which the answer attends most are dropped."
 )
 
 
@@ -140,15 +140,18 @@ def _format_classes(pair: Row) -> Iterator[str]:
 
 def _format_data_flow(row: Row) -> Iterator[str]:
     yield from wrap_paragraph(
-        f"By the flow of data {_format_number(row['needed'])} of the tokens are read after the cut, in the "
-        f"{row['traces']} traces that are right up to it. That is exact, and no signal or label had a part in it."
+        f"Data flow: {_format_number(row['needed'])} of the tokens are read after the cut, in the "
+        f"{row['traces']} traces that are right up to it. This is exact and uses no signal or label."
     )
     yield ""
     for reading, shares in row["occlusion"].items():
         found, right = _format_number(shares["found"]), _format_number(shares["right"])
-        yield f"  occlusion, {reading}: {found} of these are labelled, and {right} of the labelled tokens are of these"
+        yield (
+            f"  occlusion, {reading}: {found} of these tokens are labelled, and {right} of the labelled tokens "
+            "are among these"
+        )
     yield ""
-    head = ("  budget", "arm", "kept of the needed", "of the others")
+    head = ("  budget", "arm", "share kept of needed tokens", "of the others")
     cells = (
         (f"  {arm['budget']}", arm["arm"], *map(_format_number, (arm["needed"], arm["others"]))) for arm in row["arms"]
     )
@@ -157,9 +160,9 @@ def _format_data_flow(row: Row) -> Iterator[str]:
 
 def _format_slip_sets(row: Row) -> Iterator[str]:
     yield from wrap_paragraph(
-        f"The tokens of {row['traces']} thoughts by what the answer attends to: their share of its attention, the "
-        "longest gap between two hits by the thought, the share of the rest of the thought until the last one, and "
-        "which share of the needed tokens of the thought lies among them."
+        f"The tokens of {row['traces']} thoughts, grouped by the attention of the answer: their share of its "
+        "attention, the longest gap between two hits by the thought, the position of the last hit as a share "
+        "of the remaining thought, and the share of the thought's needed tokens that belongs to each group."
     )
     yield ""
     names = {"top": "CrystalKV", "rest": "between", "bottom": "SlipKV"}
@@ -181,8 +184,8 @@ def _format_needed(pair: Row) -> Iterator[str]:
     if pair["needed"] is None:
         return
     yield from wrap_paragraph(
-        "Traces with varying labels for power 0.8, with the median spread of the rows: in each half where "
-        "the row must be chosen first, in the testing half alone, and as EpiKV counts them:"
+        "Number of traces with varying labels that gives power 0.8, at the median spread of the rows: in "
+        "each half if the row must be chosen first, in the testing half only, and as EpiKV counts traces:"
     )
     yield ""
     yield from format_columns(
@@ -196,17 +199,17 @@ def _format_needed(pair: Row) -> Iterator[str]:
 
 def _format_screening(pair: Row) -> Iterator[str]:
     screening = pair["screening"]
-    yield "Does what is kept of the needed tokens say whether the answer is right?"
+    yield "Does the kept share of the needed tokens predict whether the answer is right?"
     yield ""
     problems = screening["problems"]
-    yield f"  traces of which nothing is needed, left out: {screening['without']}"
+    yield f"  traces without any needed token, left out: {screening['without']}"
     yield f"  over problems (logistic, by estimating equations): {problems['state']}"
     for name, scope in (("within", "among arms at one trace and budget"), ("between", "among traces")):
         if problems.get(name):
             row = problems[name]
-            yield f"    log odds for a tenth more kept, {scope}: {_format_estimate(row)}"
+            yield f"    log odds for keeping a tenth more, {scope}: {_format_estimate(row)}"
     if problems["slope"]:
-        yield f"    chance of a right answer for a tenth more: {_format_estimate(problems['slope'])}"
+        yield f"    change of the probability of a right answer for a tenth more: {_format_estimate(problems['slope'])}"
     for row in screening["policies"]:
         yield ""
         rho = f"{_format_number(row['rho_kept'])} {_format_interval(row['interval_kept'])}"

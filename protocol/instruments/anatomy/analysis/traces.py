@@ -91,7 +91,7 @@ class Trace(NamedTuple):
         try:
             data = trace_file.unpack_values(self.side, 4 * shape[0] * shape[1])
         except (Tampered, OSError) as problem:
-            raise RecordError(f"{ANATOMY}/{problem}; bring back the whole folder") from None
+            raise RecordError(f"{ANATOMY}/{problem}; restore the whole folder") from None
         table = np.frombuffer(data, dtype="<f4").reshape(shape)
         return Values(table[: len(self.signals)], table[len(self.signals) :])
 
@@ -173,7 +173,7 @@ def read_anatomy(folder: Path) -> Anatomy:
     try:
         content = lock["protocol"]["content"]
         if "anatomy" not in content:
-            raise NothingLabelled(f"{folder}: registers no [anatomy]; write one into a protocol before it is locked")
+            raise NothingLabelled(f"{folder}: registers no [anatomy]; add this table to a protocol before it is locked")
         settings = {"beyond": POSITION if is_judged_as_shipped(lock) else PARTS, **content["anatomy"]}
         pairs = tuple((model, task["name"]) for model in content["models"] for task in content["tasks"])
         items, limit = lock["items"], settings.get("traces")
@@ -200,11 +200,11 @@ def read_anatomy(folder: Path) -> Anatomy:
         if trace.problem not in expected.get(trace.pair, ()):
             raise RecordError(f"{location}: {trace.problem} is not registered for {', '.join(trace.pair)}")
         if trace.half != (half := half_of(trace.cluster)):
-            raise RecordError(f"{location}: half: {trace.problem} is of the half {half!r}")
+            raise RecordError(f"{location}: half: {trace.problem} belongs to the half {half!r}")
         if traces.setdefault((*trace.pair, trace.problem), trace) is not trace:
-            raise RecordError(f"{location}: a second trace of {trace.problem}; each is recorded once")
+            raise RecordError(f"{location}: a second trace of {trace.problem}; each trace must be recorded only once")
     if not traces:
-        raise NothingLabelled(f"{folder}: no trace was labelled yet; run: kv-prereg anatomy {folder}")
+        raise NothingLabelled(f"{folder}: no trace has been labelled yet; run: kv-prereg anatomy {folder}")
     shares_alpha = "slip" in settings and read_judging(lock) >= SHARED_ALPHA_JUDGING
     return Anatomy(digest, settings, pairs, expected, clusters, arms, tuple(traces.values()), shares_alpha)
 
@@ -221,7 +221,7 @@ def read_document(folder: Path, name: str) -> dict[str, Any] | None:
 def _parse_trace(body: Mapping[str, Any], folder: Path, items: Mapping[str, Any]) -> Trace:
     state, half, problem = body["state"], body["half"], body["problem"]
     if state not in STATES or half not in HALVES:
-        raise RecordError(f"state: {state!r}, half: {half!r}; there is no such")
+        raise RecordError(f"state: {state!r}, half: {half!r}; one of these has an unknown value")
     cluster = items.get(body["task"], {}).get("clusters", {}).get(problem, problem)
     first = (body["model"], body["task"], problem, cluster, half, state)
     dropped = {name: body["slip"][name]["grade"] == CORRECT for name in DROPS} if "slip" in body else {}
@@ -258,5 +258,5 @@ def _parse_trace(body: Mapping[str, Any], folder: Path, items: Mapping[str, Any]
 def _check_digest(digest: str) -> str:
     """Return the digest as a file name. Raises RecordError for anything else, such as a path."""
     if len(digest) != 64 or not set(digest) <= set("0123456789abcdef"):
-        raise RecordError("values.sha256: is no SHA-256")
+        raise RecordError("values.sha256: is not a SHA-256 digest")
     return digest

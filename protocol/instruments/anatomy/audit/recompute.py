@@ -43,15 +43,19 @@ def check(study: Registration) -> str:
         ):
             _refuse_difference(
                 study,
-                f"{ANATOMY}/{name}: {path} is {recorded_value!r}, today's analysis says {expected!r}"[:MAX_CHARACTERS],
+                f"{ANATOMY}/{name}: {path} is {recorded_value!r}, but today's analysis gives {expected!r}"[
+                    :MAX_CHARACTERS
+                ],
             )
         added_fields = {"kind", "version", "lock", "traces", "ledger"} | ({"chosen"} if name == VERDICT else set())
         if unexpected := sorted(recorded.keys() - computed.keys() - added_fields):
-            _refuse_difference(study, f"{ANATOMY}/{name}: {unexpected[0]} is nothing that today's analysis says")
+            _refuse_difference(
+                study, f"{ANATOMY}/{name}: {unexpected[0]} does not occur in what today's analysis gives"
+            )
         checked.append(name)
     if not checked:
-        raise NotRun("nothing was chosen yet")
-    return f"{_check_grades(study)}; {' and '.join(checked)} as today's analysis has them"
+        raise NotRun("no signal has been chosen yet")
+    return f"{_check_grades(study)}; {' and '.join(checked)} equal what today's analysis gives"
 
 
 def differing_values(recorded: Any, computed: Any, path: str) -> Iterator[tuple[str, Any, Any]]:
@@ -86,16 +90,20 @@ def _check_grades(study: Registration) -> str:
             except Refusal as missing:  # the task, its data or math-verify is missing
                 raise CannotTell(str(missing)) from None
             except (KeyError, ValueError, IndexError):
-                raise Tampered(f"{task}/{problem}: is no problem of {task}") from None
+                raise Tampered(f"{task}/{problem}: is not a problem of {task}") from None
             graded += 1
             if new_grade == grade:
                 continue
-            message = f"{task}/{problem}: {location} is graded {grade!r}, now {new_grade!r}"
+            message = (
+                f"{task}/{problem}: {location} is recorded with the grade {grade!r}, but is now graded {new_grade!r}"
+            )
             if {new_grade, grade} & {*verify_grades.TRANSIENT_GRADES}:
                 raise CannotTell(f"{message}; audit again on an idle machine")
             wrong.append(message)
         if time.monotonic() - started > verify_grades.MAX_SECONDS:
-            raise CannotTell(f"not all was graded in {verify_grades.MAX_SECONDS:g} s; audit again on a faster machine")
+            raise CannotTell(
+                f"not all texts could be graded in {verify_grades.MAX_SECONDS:g} s; audit again on a faster machine"
+            )
     verify_grades.refuse_other_grades(study, wrong, f"{graded} texts")
     return f"{graded} texts of traces grade as recorded"
 
@@ -121,4 +129,4 @@ def _refuse_difference(study: Registration, message: str) -> NoReturn:
     installed = verify_judgement.compare_installed(study, ANALYSIS)
     if installed.is_same:
         raise Tampered(f"{message}; {installed}")
-    raise CannotTell(f"{message}; {installed}; install what was locked")
+    raise CannotTell(f"{message}; {installed}; install the locked versions")

@@ -25,7 +25,7 @@ def check(study: Registration, is_claimed: bool, has_ended: bool) -> str:
     if wrong := invariants.find_violations(context, lambda body: trace_file.read_values(study, body)):
         raise Tampered(describe_violations(wrong))
     if not attempts or not traces.bodies:
-        raise NotRun("registered, and not labelled" + (" before the claim" if is_claimed else ""))
+        raise NotRun("registered, but no trace was labelled" + (" before the claim" if is_claimed else ""))
     is_judged = _is_judged(study)
     uncited = [path for path in trace_file.uncited_files(study, traces) if not inventory.is_leftover(path)]
     if is_judged and uncited:
@@ -37,7 +37,7 @@ def check(study: Registration, is_claimed: bool, has_ended: bool) -> str:
     summary = f"{len(traces.bodies)} of {len(expected)} traces{'' if is_judged else ' (INCOMPLETE)'}: {counts_text}"
     if not is_judged and not is_claimed and not has_ended:
         raise Unfinished(f"{summary}; run again: kv-prereg anatomy {study.folder}")
-    return f"{summary}; {len(invariants.INVARIANTS)} relations hold; no verdict on a policy depends on it"
+    return f"{summary}; {len(invariants.INVARIANTS)} relations are satisfied; no verdict on a policy depends on it"
 
 
 def _is_judged(study: Registration) -> bool:
@@ -45,5 +45,5 @@ def _is_judged(study: Registration) -> bool:
     events = {entry.event for entry in study.entries}
     for event, name in trace_file.CITED.items():
         if event in events and not files.exists(study.folder / ANATOMY / name):
-            raise Tampered(f"{ANATOMY}/{name}: missing, and the ledger has its line")
+            raise Tampered(f"{ANATOMY}/{name}: missing, although the ledger has a line for it")
     return trace_file.VERDICT_EVENT in events

@@ -8,8 +8,9 @@ CAPTIONS: Mapping[str, tuple[str, str]] = MappingProxyType(
     {
         "anatomy_map": (
             "Which signals rank the needed tokens of a trace",
-            "Heat map: mean correlation of each signal of each layer with the labels, in both readings; what "
-            "survives the correction is outlined. The table of the registered test has its numbers.",
+            "Heat map: mean correlation of each signal of each layer with the labels, in both readings; "
+            "cells that survive the correction are outlined. The numbers of the registered test are in its "
+            "table.",
         ),
         "anatomy_trace": (
             "One trace: what its answer needed, and what each arm kept",
@@ -23,7 +24,7 @@ CAPTIONS: Mapping[str, tuple[str, str]] = MappingProxyType(
         "anatomy_curve": (
             "Accuracy at the cut over labelled traces (exploratory); the oracle is unreachable",
             "Lines: accuracy of every arm that evicts once at the cut, by slots, and of an oracle that knows "
-            "the labels. No other accuracy of this study is comparable with these.",
+            "the labels. These accuracies are not comparable with any others of this study.",
         ),
     }
 )

@@ -78,11 +78,12 @@ def anatomy_curve(entry: AnatomyReport, panels: Sequence[Curves]) -> Figure:
         status_lines(entry),
         [
             oracle_style.WARNING,
-            "Every arm evicts once, at the cut, and the model then goes on: an arm that evicts at each step "
-            "of an answer has another accuracy. Only traces that the full cache answers are here, so that it "
-            "is at 100 % (line) by choice; accuracies of the study itself are not comparable.",
-            "A continuation that failed counts as wrong. Band, of the oracle: 95 % interval (Wilson), traces "
-            "counted; not corrected. Where two lines cross decides nothing.",
+            "Every arm evicts once, at the cut, and the model then continues: an arm that evicts at each "
+            "step of an answer has a different accuracy. Only traces that the full cache answers correctly "
+            "are included, so the full cache is at 100 % (line) by selection; accuracies of the study itself "
+            "are not comparable.",
+            "A continuation that failed counts as wrong. Band around the oracle: 95 % interval (Wilson) over "
+            "traces, not corrected. Nothing may be concluded from where two lines cross.",
         ],
         "slots granted per KV head and layer, mean",
     )

@@ -51,7 +51,7 @@ def drawings(
         drawing_calls.append((anatomy_curve, summary, places))
     if not drawing_calls:
         states = ", ".join(sorted({trace.state for trace in summary.anatomy.traces}))
-        raise NothingLabelled(f"traces: none was labelled (they ended as {states}), so that there is nothing to draw")
+        raise NothingLabelled(f"traces: none was labelled (they ended as {states}), so there is nothing to draw")
     return drawing_calls
 
 
@@ -68,7 +68,7 @@ def main(argv: list[str] | None = None) -> int:
     options = {
         "model": "of the trace that is drawn",
         "problem": "of the trace that is drawn",
-        "budget": "at which arms are shown beside that trace",
+        "budget": "budget at which arms are shown next to that trace",
     }
     return run_command("draw-anatomy", __doc__, folder, draw, argv, options=options)
 

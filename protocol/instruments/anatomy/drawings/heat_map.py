@@ -104,11 +104,12 @@ def anatomy_map(study: AnatomyReport, blocks: Sequence[Block]) -> Figure:
         [
             "A cell: Spearman's correlation of the signal with the label (needed 1, not needed 0) over the "
             "tokens of one trace, mean over the n traces whose labels vary. Blue: high values mark needed "
-            "tokens; red: low values do. Both halves are in, and both signs count. Outlined: survives a "
-            "correction for all cells of its panel (signs of whole traces flipped, the largest |t|) and for "
-            "the number of models and tasks. The strongest of many cells looks stronger here than it is: the "
-            "registered test looks at one alone, on the testing half.",
-            "A signal with a trend along the text correlates with labels that have one: hold it against position.",
+            "tokens; red: low values mark them. Both halves of the traces are included, and both signs "
+            "count. Outlined: survives a correction for all cells of its panel (signs of whole traces "
+            "flipped, the largest |t|) and for the number of models and tasks. The strongest of many cells "
+            "looks stronger here than it is: the registered test looks at only one cell, on the testing half.",
+            "A signal with a trend along the text correlates with any labels that have such a trend: compare "
+            "it with position.",
         ],
     )
     axes = paper.add_axes(0, 0, width, body)

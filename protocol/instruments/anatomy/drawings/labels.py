@@ -87,8 +87,9 @@ def anatomy_labels(study: AnatomyReport, panels: Sequence[Panel]) -> Figure:
         status_lines(study),
         [
             (
-                "Share of tokens that were needed, mean over labelled traces, including traces whose answer no "
-                "occlusion changed. Lines: 95 % intervals (Wilson) of these means over traces, not corrected."
+                "Share of tokens that were needed, mean over labelled traces, including traces in which no "
+                "occlusion changed the answer. Lines: 95 % intervals (Wilson) of these means over traces, "
+                "not corrected."
             ),
             (
                 "Tokens at the ends of a span lie in only one window, the others in several, so fewer tokens are "
@@ -116,7 +117,7 @@ def anatomy_labels(study: AnatomyReport, panels: Sequence[Panel]) -> Figure:
         right_axes.set_xlim(-0.6, columns - 0.4)
         ticks = [f"{name}\n{count:,}" for name, count in panel.tokens.items()]
         right_axes.set_xticks(range(len(names)), ticks, size=6.8)
-        right_axes.set_xlabel("class of the token, and how many")
+        right_axes.set_xlabel("class of the token, and number of tokens")
         for axes in (left, right_axes):
             axes.set_ylim(-2, 102)
             axes.set_yticks(range(0, 101, 25))

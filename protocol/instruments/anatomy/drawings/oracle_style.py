@@ -3,7 +3,8 @@
 NAME = "oracle (unreachable)"
 COLOUR = "#1a1a1a"  # no arm of these drawings has this colour
 WARNING = (
-    "oracle-occlusion keeps those tokens that the most windows with a changed grade cover. It reads the "
-    "labels of this very trace, which no policy can: it is no method, and its accuracy is nobody's result. "
-    "Nor is it a ceiling: windows are coarse, and an arm above it keeps what they do not show."
+    "oracle-occlusion keeps the tokens that are covered by the most windows with a changed grade. It reads "
+    "the labels of the same trace, which no policy can do: it is not a method, and its accuracy is not a "
+    "result. It is not an upper bound either: windows are coarse, and an arm above it keeps tokens that they "
+    "do not show."
 )

@@ -14,8 +14,8 @@ from protocol.instruments.anatomy.drawings.trace_report import AnatomyReport, re
 from protocol.instruments.anatomy.fields import HALVES, STATES
 
 NOTE = (
-    "Development problems alone: no verdict on a policy depends on any of this. A token is needed where a window "
-    "over it was occluded and the answer's grade changed. docs/anatomy.md says what may be concluded."
+    "Development problems only: no verdict on a policy depends on any of this. A token is needed if "
+    "occluding a window over it changed the answer's grade. docs/anatomy.md says what may be concluded."
 )
 STUDENT_INTERVAL = "interval (Student)"
 

@@ -32,7 +32,7 @@ GAP, APART = 0.06, 0.2  # inches: below the labels, between two lines of tokens
 COLUMN_WIDTHS = (0.46, 0.46, 0.44)  # inches, of the columns at the right
 HEADS = ("needed", "others", "answer")
 NEEDED = "#d55e00"  # of Okabe & Ito
-EXACT = " Data flow: a word after the cut is computed from the token, as the task knows exactly."
+EXACT = " Data flow: the task knows that a word after the cut is computed from this token."
 SETS = " CrystalKV, SlipKV: the tokens of the thought that the answer attends to most and least."
 SET_NAMES = {"top": "CrystalKV", "bottom": "SlipKV"}
 STEPS = 10  # shades of a share
@@ -92,14 +92,14 @@ def anatomy_trace(study: AnatomyReport, view: TraceView) -> Figure:
         [view.subtitle, *status_lines(study)],
         [
             "Needed: a window that covers the token was occluded, and the answer's grade changed. A label is "
-            "as wide as a window, so that tokens beside a needed one share it. Of a token that the "
-            "text has twice, neither is needed."
+            "as wide as a window, so neighbours of a needed token share its label. Where the text contains a "
+            "token twice, neither may be needed."
             + EXACT * any(reading == data_flow.NAME for reading, _ in labelled.needed)
             + SETS * any(reading in SET_NAMES.values() for reading, _ in labelled.needed),
-            "Kept: share of (layer, KV head) pairs that still held the token when the model went on, in "
-            f"{STEPS} steps. At the right of the first line: means of these shares over needed and other "
+            "Kept: share of (layer, KV head) pairs that still held the token when the model continued, in "
+            f"{STEPS} steps. To the right of the first line: means of these shares over needed and over other "
             "tokens of the whole span (registered reading), and whether the answer that followed was "
-            "correct. One trace decides nothing.",
+            "correct. Nothing may be concluded from one trace.",
             oracle_style.WARNING,
         ],
     )
@@ -149,7 +149,7 @@ def select_trace(study: AnatomyReport, model: str | None, problem: str | None, b
     varying = select_varying(candidates, anatomy.reading)
     if not varying and (model or problem):
         is_unlabelled = len(candidates) == 1 and not candidates[0].windows
-        states = f", for it ended as {candidates[0].state}" if is_unlabelled else ""
+        states = f", since it ended as {candidates[0].state}" if is_unlabelled else ""
         raise RecordError(
             f"{', '.join(f'{name} {value}' for name, value in requested.items() if value)}: no trace has labels "
             f"that vary{states}; anatomy/traces.jsonl names models and problems"
@@ -160,7 +160,7 @@ def select_trace(study: AnatomyReport, model: str | None, problem: str | None, b
 def _build_view(study: AnatomyReport, trace: Trace, budget: str | None) -> TraceView:
     slots = {outcome.budget: outcome.slots for outcome in reversed(trace.outcomes) if outcome.slots is not None}
     if budget is not None and budget not in slots:
-        raise RecordError(f"budget: no arm was asked at {budget!r}; these are there: {', '.join(slots)}")
+        raise RecordError(f"budget: no arm was run at {budget!r}; there are: {', '.join(slots)}")
     budget = budget or min(slots, key=lambda name: slots[name])
     start, stop = trace.span
     labels = {reading: trace.labels(reading) for reading in ordered_readings(study.anatomy)}

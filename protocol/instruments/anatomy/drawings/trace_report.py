@@ -46,7 +46,7 @@ def status_lines(report: AnatomyReport) -> list[str]:
         result += f" of {len(report.verdict['pairs'])} models and tasks" if several else ""
     return [
         f"{title} (anatomy): {result}",
-        f"{_count_traces(report.anatomy)} Development problems alone; no verdict on a policy depends on them.",
+        f"{_count_traces(report.anatomy)} Development problems only; no verdict on a policy depends on them.",
     ]
 
 

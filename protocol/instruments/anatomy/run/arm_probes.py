@@ -20,9 +20,9 @@ from protocol.workspace.planned_study import PlannedStudy
 """The name of the oracle among the arms of a record. It keeps what the labels need, which no policy can know.
 """
 
-PRESS = "is a press, which does not say which tokens it keeps"
-ASKS = "asks the model beside the problem, so that this trace is no answer to what it asks"
-BLOCKS = "reads a context in blocks and evicts on the way, so that it has no one event over the trace"
+PRESS = "is a press, which does not report which tokens it keeps"
+ASKS = "asks the model an additional question, which this trace does not answer"
+BLOCKS = "reads a context in blocks and evicts between them, so there is no single event over the whole trace"
 
 
 class Arm(NamedTuple):

@@ -50,8 +50,8 @@ class Workload(NamedTuple):
 
     def describe(self) -> str:
         return (
-            f"{self.traces:,} traces: at most {self.occlusions:,} occlusions and {self.tokens:,} tokens "
-            "fed or decoded; how long that takes, the first trace says"
+            f"{self.traces:,} traces: at most {self.occlusions:,} occlusions and {self.tokens:,} tokens fed "
+            "or decoded; an estimate of the time follows after the first trace"
         )
 
 
@@ -63,7 +63,7 @@ def anatomy(study: Study) -> None:
         expected_traces = trace_file.expected_traces(study.lock.content)
         if recorded_traces := len(trace_file.read_traces(study.registration).bodies):
             progress_display.note(f"continuing: {recorded_traces:,} of {len(expected_traces):,} traces recorded")
-        with phase("counting what is ahead"):
+        with phase("counting the remaining work"):
             progress_display.note(estimate_workload(study.planned, expected_traces[recorded_traces:]).describe())
         label = cache(lambda: _make_labeller(study))  # loads a model, if traces are left to label
         choosing = sum(expected_trace.half == CHOOSING_HALF for expected_trace in expected_traces)
@@ -71,7 +71,7 @@ def anatomy(study: Study) -> None:
         with phase("choosing a signal and a layer"):
             chosen = _write_document(study, trace_file.CHOSEN, analysed.choose)
         _label_half(study, len(expected_traces), expected_traces, label, chosen)
-        with phase("testing what was chosen"):
+        with phase("testing the chosen signal"):
             _write_document(study, trace_file.VERDICT, analysed.judge)
 
 

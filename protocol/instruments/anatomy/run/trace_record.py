@@ -245,7 +245,7 @@ class OccludedTrace:
         """Return why the answer of the trace is not reproduced; empty if it is."""
         for reading, continuation in (("in a lane", in_a_lane), ("fed anew", refed)):
             if (graded := require_graded(continuation)).grade != self.trace.graded.grade:
-                return f"with nothing occluded, {reading}, the continuation is graded {graded.grade}"
+                return f"with nothing occluded ({reading}), the continuation is graded {graded.grade}"
         return ""
 
     def oracle_probes(self, labels: Labels) -> ArmProbes:

@@ -59,9 +59,10 @@ def cost_concurrency(machines: Sequence[MachineCosts]) -> Figure:
         ["By EpiKV's own arithmetic: (0.9 x 80 GiB - weights) / (bytes of a slot x slots of a request)."],
         [
             (
-                "Weights and bytes of a slot are those of the model; EpiKV uses 16 GiB and 128 KiB a token. Left "
-                "out, as in EpiKV: activations, the peak of the prefill, the policy's state, room to append, "
-                "fragmentation. All arms are assumed to hold the same at one budget. After EpiKV's figure 6."
+                "Weights and bytes of a slot are those of the model; EpiKV uses 16 GiB and 128 KiB a token. "
+                "Left out, as in EpiKV: activations, the peak of the prefill, the policy's state, room to "
+                "append, fragmentation. All arms are assumed to hold equally many slots at one budget. After "
+                "EpiKV's figure 6."
             ),
             *(
                 [f"Not drawn, because their slots do not follow from the length: {', '.join(undrawn)}."]
@@ -99,7 +100,7 @@ def _draw_panel(axes: Any, model: str, row: CostRow, budgets: Sequence[str]) -> 
     axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"{x / 1024:g}K" if x >= 1024 else f"{x:g}"))
     axes.yaxis.set_major_formatter(FuncFormatter(lambda y, _: f"{y:,.0f}"))
     axes.minorticks_off()
-    axes.set_xlabel("tokens of a request")
+    axes.set_xlabel("tokens in one request")
     axes.set_ylabel("requests, projected")
     axes.grid(axis="y", color=INK, alpha=0.12, linewidth=0.6)
     axes.spines[["right", "top"]].set_visible(False)

@@ -62,12 +62,13 @@ def cost_frontier(
         [
             *labels.note_lines(machine, machines),
             (
-                f"Seconds: prefill and decoding of {tokens} synthetic prompt tokens and {machine.cost['new_tokens']} "
-                f"new tokens, {lanes} at once, divided by the lanes; geometric means, without their intervals. The "
-                "judged answers differ in length between arms: an arm with longer answers takes longer than shown. "
-                "Crossings of lines decide nothing. After EpiKV's figure 4."
+                f"Seconds: prefill and decoding of {tokens} synthetic prompt tokens and "
+                f"{machine.cost['new_tokens']} new tokens, {lanes} at once, divided by the lanes; geometric "
+                "means, without their intervals. The judged answers differ in length between arms: an arm "
+                "with longer answers takes longer than shown. Nothing may be concluded from where lines "
+                "cross. After EpiKV's figure 4."
             ),
-            f"Larger markers: later registered. Cross: full cache. Lines at {subject}, and band: 95 % "
+            f"Larger markers: registered later. Cross: full cache. Error bars of {subject} and band: 95 % "
             "intervals of accuracy (Wilson), not corrected.",
         ],
         f"seconds a lane ({tokens} + {machine.cost['new_tokens']} tokens)",

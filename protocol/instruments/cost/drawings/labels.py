@@ -20,10 +20,10 @@ CAPTIONS: Mapping[str, tuple[str, str]] = MappingProxyType(
             "budget, with 95 % intervals over repetitions. kv-prereg cost prints the numbers.",
         ),
         "cost_prefill": (
-            "Measured separately: what a policy adds to the prefill",
+            "Measured separately: the time that a policy adds to the prefill",
             (
-                "Bars: prefill seconds of every arm, split into the full cache's and the addition of the policy. "
-                "kv-prereg cost prints the numbers."
+                "Bars: prefill seconds of every arm, split into the full cache's part and the part that the "
+                "policy adds. kv-prereg cost prints the numbers."
             ),
         ),
         "cost_memory": (
@@ -85,11 +85,14 @@ def note_lines(measurement: MachineCosts, others: Sequence[MachineCosts] = (), i
         f"{cost['repetitions']} repetitions."
     )
     if interval and cost["repetitions"] < MIN_REPETITIONS:
-        note += " So few give no interval."
+        note += " These are too few for an interval."
     elif interval:
-        note += f" {interval}: 95 % intervals over repetitions of this session (t, of logarithms), one by one."
+        note += (
+            f" {interval}: 95 % intervals over repetitions of this session (t intervals of logarithms), each "
+            "taken alone."
+        )
     elsewhere = [other.machine["host"] for other in others if other.name != measurement.name]
-    return [note, *([f"Measured elsewhere too, not drawn: {', '.join(elsewhere)}."] if elsewhere else [])]
+    return [note, *([f"Also measured on other machines, not drawn: {', '.join(elsewhere)}."] if elsewhere else [])]
 
 
 def group_rows(rows: Iterable[CostRow]) -> list[RowGroup]:

@@ -65,17 +65,17 @@ def cost_memory(machines: Sequence[MachineCosts]) -> Figure:
     body = STEP * len(rows) + HEAD * len(groups) + 0.55 + LEGEND
     cuda = "device_memory" in costs.machine
     resident = (
-        "Peaks: torch.cuda's allocated and reserved, weights among them."
+        "Peaks: memory allocated and reserved by torch.cuda, including weights."
         if cuda
         else (
-            "Peaks: the process's resident set (RSS), including Python, libraries and weights, so the addition of a "
-            "small model is not visible."
+            "Peaks: the process's resident set (RSS), including Python, libraries and weights, so what a "
+            "small model adds is not visible."
         )
     )
     sheet = page.new_sheet(
         2 * MARGIN + NAMES + BARS + TEXT,
         body,
-        "Memory of the prefill and of decoding apart",
+        "Memory of the prefill and of decoding, separately",
         labels.heading_lines(costs),
         [
             *labels.note_lines(costs, machines),

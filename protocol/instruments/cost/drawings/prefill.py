@@ -40,16 +40,16 @@ def cost_prefill(machines: Sequence[MachineCosts]) -> Figure:
     sheet = page.new_sheet(
         2 * MARGIN + NAMES + BARS + TEXT,
         body,
-        "Prefill: the model's own forward, and what a policy adds",
+        "Prefill: the model's own forward pass, and the time that a policy adds",
         labels.heading_lines(costs),
         [
             *labels.note_lines(costs, machines, "In [ ]"),
             (
-                f"{lanes} {'lane' if lanes == 1 else 'lanes'}; grey: prefill seconds of the full cache, as the "
-                "model's own forward. Orange: the arm's additional prefill seconds, for signals and the first "
-                "event; hatched where the interval contains 0 or is missing. In %: the added share of the arm's "
-                "prefill, paired within repetitions; below 0 where the arm was faster. After CrystalCache's Table "
-                "12."
+                f"{lanes} {'lane' if lanes == 1 else 'lanes'}; grey: prefill seconds of the full cache, that "
+                "is, the model's own forward pass. Orange: the arm's additional prefill seconds, for signals "
+                "and the first event; hatched where the interval contains 0 or is missing. In %: the added "
+                "part as a share of the arm's prefill, paired within repetitions; below 0 where the arm was "
+                "faster. After CrystalCache's Table 12."
             ),
         ],
     )

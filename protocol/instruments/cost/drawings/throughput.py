@@ -42,9 +42,9 @@ def cost_throughput(machines: Sequence[MachineCosts]) -> Figure:
         [
             *labels.note_lines(costs, machines, "Bars"),
             (
-                "Rates are of all lanes together. Bytes: the most that the engine allocated for keys and values of "
-                "all lanes, including room to append. Both axes are logarithmic. Points of one number of lanes "
-                "stand side by side. After Crystal-KV's Table I."
+                "Rates are of all lanes together. Bytes: the most that the engine allocated for keys and "
+                "values of all lanes, including room to append. Both axes are logarithmic. Points with the "
+                "same number of lanes are drawn next to each other. After Crystal-KV's Table I."
             ),
         ],
     )
@@ -129,4 +129,4 @@ def _fitting_text(costs: MachineCosts) -> list[str]:
         f"{'none' if batch.lanes is None else batch.lanes} ({batch.prompt_tokens} tokens)"
         for batch in costs.largest
     ]
-    return [f"Most of the registered lanes that fit in {labels.format_bytes(limit)}: {'; '.join(texts)}."]
+    return [f"The largest registered number of lanes that fits in {labels.format_bytes(limit)}: {'; '.join(texts)}."]

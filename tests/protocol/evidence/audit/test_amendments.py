@@ -158,7 +158,7 @@ def test_a_ledger_that_is_closed_stays_as_it_is_when_its_study_is_amended(old, e
 def test_going_on_with_a_study_whose_amendment_is_locked_shows(old):
     made = locked(old.parent / "new", changed(old, old.parent / "new"))
     toy.confirm(old, stop_after=1)
-    with studies.unchanged(old), pytest.raises(Tampered, match=r"was gone on with after new was locked"):
+    with studies.unchanged(old), pytest.raises(Tampered, match=r"was continued after new was locked"):
         amendment.close_ledger(Registration(old), made)
     with pytest.raises(Tampered, match=r"amends\.seen"):
         amendment.verify(Registration.with_lock(old.parent / "new", made))
@@ -170,15 +170,15 @@ def test_an_amendment_that_was_cut_off_runs_only_when_it_is_completed(old):
     assert amendment.is_unfinished(Registration(old), new)
     with pytest.raises(BadInput, match=r"kv-prereg amend .*old .*new --reason"):
         amendment.refuse_unclosed_parent(Registration.with_lock(new, made))
-    with pytest.raises(Unfinished, match="not closed by this lock yet"):
+    with pytest.raises(Unfinished, match="this lock has not closed its ledger yet"):
         amendment.verify(Registration.with_lock(new, made))
     (new / "probe").mkdir()
-    with pytest.raises(Tampered, match="was not closed"):
+    with pytest.raises(Tampered, match="has not closed"):
         amendment.verify(Registration.with_lock(new, made))
     (new / "probe").rmdir()
     amendment.close_ledger(Registration(old), made)
     amendment.refuse_unclosed_parent(Registration.with_lock(new, made))
-    with pytest.raises(AlreadyClaimed, match=r"amends .*old already"):
+    with pytest.raises(AlreadyClaimed, match=r"is already an amendment of .*old"):
         amendment.is_unfinished(Registration(old), new)
 
 
@@ -357,19 +357,19 @@ def test_how_a_study_ended_is_audited(old):
     new = amended(old)
     assert amendment.describe_ending(Registration(old)) == "amended by new: a typing error"
     new.rename(old.parent.parent / f"{old.parent.name} elsewhere")
-    with pytest.raises(CannotTell, match="which no folder next to it has"):
+    with pytest.raises(CannotTell, match="which is in no folder next to it"):
         amendment.describe_ending(Registration(old))
     folder = old.parent / "withdrawn"
     toy.confirm(folder, stop_after=2)
     amendment.withdraw(Registration(folder), "wrong golds")
     assert amendment.describe_ending(Registration(folder)) == "withdrawn after its claim: wrong golds"
     (folder / "records" / "shard-0.jsonl").unlink()
-    with pytest.raises(Tampered, match="other things had been seen"):
+    with pytest.raises(Tampered, match="lists other things as seen"):
         amendment.describe_ending(Registration(folder))
 
 
 def test_a_study_closed_by_another_amendment_than_the_one_beside_fails(old):
     locked(old.parent / "new", changed(old, old.parent / "new"))
     ledger.append(old, "amended", {"lock": "0" * 64, "reason": "why"})
-    with pytest.raises(Tampered, match="another amendment than new"):
+    with pytest.raises(Tampered, match="an amendment other than new"):
         amendment.describe_ending(Registration(old))

@@ -92,7 +92,7 @@ def test_an_event_out_of_its_order_fails(tmp_path):
     finished_study.locked(tmp_path / "study")
     ledger.append(tmp_path / "study", "seal", {"seal": "f" * 64})
     findings = {finding.item: finding.detail for finding in auditor.audit(Registration(tmp_path / "study"))}
-    assert findings["ledger"].endswith("says register, seal where the files say register, claim, seal")
+    assert findings["ledger"].endswith("lists register, seal, but the files show register, claim, seal")
 
 
 def test_records_cut_off_the_end_of_a_shard_fail(folder):
@@ -209,7 +209,7 @@ def test_what_was_seen_of_a_study_that_was_withdrawn_in_the_middle_of_a_write_is
 def test_the_same_verdict_again_changes_nothing_and_another_is_refused(folder):
     with studies.unchanged(folder):
         verdict.write(Registration(folder), JUDGED)
-        with pytest.raises(Tampered, match="another judgement"):
+        with pytest.raises(Tampered, match="a different judgement"):
             verdict.write(Registration(folder), JUDGED | {"verdict": "CONFIRMED"})
         with pytest.raises(BadInput, match=r"share is the number 0\.5"):
             verdict.write(Registration(folder), {"share": 0.5})

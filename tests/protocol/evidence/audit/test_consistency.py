@@ -24,8 +24,8 @@ def test_a_study_of_which_nothing_ran_is_not_run(registered):
 
 
 def test_a_probed_and_a_confirmed_study_make_sense(probed, confirmed):
-    assert "hold in" in consistency.check(Registration(probed))
-    assert "hold in" in consistency.check(Registration(confirmed))
+    assert "are satisfied in" in consistency.check(Registration(probed))
+    assert "are satisfied in" in consistency.check(Registration(confirmed))
 
 
 @pytest.fixture(scope="module")
@@ -68,7 +68,7 @@ def test_a_failure_names_relation_lane_field_and_both_values_and_counts(folder):
     with pytest.raises(Tampered) as refusal:
         consistency.check(rewritten(folder, "confirm", change))
     mean = before["cache"]["mean_bytes"]
-    said = f"cache.mean_bytes is {mean + 1}, its trajectory gives {mean}"
+    said = f"cache.mean_bytes is {mean + 1}, but its trajectory gives {mean}"
     assert str(refusal.value) == f"summary: {records.body_key(before)}: {said} (5 such)"
 
 
@@ -88,7 +88,7 @@ def test_what_an_honest_study_may_break_cannot_be_told(folder):
             if record["body"]["problem"] == other:
                 record["body"]["prompt"] = prompts[one]
 
-    with pytest.raises(CannotTell, match=r"own prompts: .* is that of .*compare the two problems"):
+    with pytest.raises(CannotTell, match=r"own prompts: .* is the same as that of .*compare the two problems"):
         consistency.check(rewritten(folder, "confirm", change))
 
 
@@ -142,13 +142,13 @@ def test_an_answer_that_was_not_graded_in_time_cannot_be_told(folder, monkeypatc
             return Grade(here, None, "took more than 10 s")
 
     monkeypatch.setattr(grading, "GRADERS", {"exact": Slow})
-    with pytest.raises(CannotTell, match=r"on an idle machine run: kv-prereg regrade"):
+    with pytest.raises(CannotTell, match=r"on an idle machine, run: kv-prereg regrade"):
         regrade.check_grades(Registration(folder))
 
 
 def test_an_audit_grades_for_a_minute_and_no_longer(folder, monkeypatch):
     monkeypatch.setattr(regrade, "MAX_SECONDS", -1.0)
-    with pytest.raises(CannotTell, match=r"not all was graded in -1 s; run: kv-prereg regrade"):
+    with pytest.raises(CannotTell, match=r"not all texts could be graded in -1 s; run: kv-prereg regrade"):
         regrade.check_grades(Registration(folder))
 
 

@@ -65,7 +65,7 @@ def test_every_file_of_a_finished_study_is_evidence_or_derived(folder):
     share = round(100 * 2 / sum(path.stat().st_size for path in files))
     assert check(folder) == (
         f"evidence: {len(files) - 2} files; drawn from it: report.html and 1 file in figures/ "
-        f"({share} % of the bytes), compared by --draw alone"
+        f"({share} % of the bytes), compared only with --draw"
     )
 
 
@@ -138,7 +138,7 @@ def test_what_keeps_git_from_changing_evidence_is_known(folder):
 )
 def test_among_evidence_nothing_else_may_lie(folder, name):
     put(folder / name)
-    with pytest.raises(Tampered, match="is not evidence of ours; move it out of"):
+    with pytest.raises(Tampered, match="is not a file that kv-prereg writes as evidence; move it out of"):
         check(folder)
 
 
@@ -185,7 +185,7 @@ def test_a_link_or_a_pipe_in_the_place_of_ours_is_named_and_nothing_is_opened(fo
     monkeypatch.setattr("builtins.open", None)
     monkeypatch.setattr("io.open", None)
     monkeypatch.setattr(os, "open", None)
-    with pytest.raises(Tampered, match=f"^{name}: is {kind}; put the (file|folder) itself there$"):
+    with pytest.raises(Tampered, match=f"^{name}: is {kind}; put a real (file|folder) there$"):
         check(folder)
 
 
@@ -193,7 +193,7 @@ def test_a_link_or_a_pipe_in_the_place_of_ours_is_named_and_nothing_is_opened(fo
 def test_a_folder_in_the_place_of_a_file_is_named(folder, name):
     (folder / name).unlink()
     (folder / name).mkdir()
-    with pytest.raises(Tampered, match=f"^{name}: is a folder; put the file itself there$"):
+    with pytest.raises(Tampered, match=f"^{name}: is a folder; put a real file there$"):
         check(folder)
 
 
@@ -201,7 +201,7 @@ def test_a_folder_in_the_place_of_a_file_is_named(folder, name):
 def test_a_file_in_the_place_of_a_folder_is_named(folder, name):
     shutil.rmtree(folder / name, ignore_errors=True)
     put(folder / name)
-    with pytest.raises(Tampered, match=f"^{name}: is a file; put the folder itself there$"):
+    with pytest.raises(Tampered, match=f"^{name}: is a file; put a real folder there$"):
         check(folder)
 
 

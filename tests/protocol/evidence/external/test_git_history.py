@@ -101,7 +101,7 @@ def locked_anew(study: Path) -> None:
 def test_a_study_committed_step_by_step_holds(tmp_path: Path, objects: str) -> None:
     study = stepwise(repository(tmp_path / "work", f"--object-format={objects}"))
     # lock, protocol, sources, ledger, claim, seal, verdict, one shard
-    assert checked(study) == ("8 of 8 files are committed as they are; lock.json was committed before claim.json")
+    assert checked(study) == ("8 of 8 files are committed unchanged; lock.json was committed before claim.json")
 
 
 def test_a_study_committed_at_once_holds_and_shows_no_order(root: Path) -> None:
@@ -109,17 +109,17 @@ def test_a_study_committed_at_once_holds_and_shows_no_order(root: Path) -> None:
     study = root / "registrations" / "toy"
     finished_study.finished(study)
     commit(root)
-    assert "came in one commit, which shows no order" in checked(study)
+    assert "were committed together, which shows no order" in checked(study)
 
 
 def test_work_that_is_not_committed_yet_is_counted(root: Path) -> None:
     study = root / "registrations" / "toy"
     finished_study.locked(study)
     commit(root)
-    assert checked(study).startswith("4 of 4 files are committed as they are")
+    assert checked(study).startswith("4 of 4 files are committed unchanged")
     finished_study.confirm(study, stop_after=1)
     # the ledger has grown; claim and shard are new
-    assert checked(study).startswith("3 of 6 files are committed as they are")
+    assert checked(study).startswith("3 of 6 files are committed unchanged")
 
 
 def test_nothing_committed_cannot_be_told_and_nothing_locked_was_not_run(root: Path) -> None:
@@ -175,7 +175,7 @@ def test_a_document_that_was_replaced_or_taken_away_is_found(root: Path, study: 
     (study / name).write_bytes(b"{}\n")
     is_found(study, f"has another {name}: it was replaced")
     (study / name).unlink()
-    is_found(study, f"has {name}, which is gone")
+    is_found(study, f"has {name}, which is missing here")
 
 
 def test_a_document_that_was_changed_for_one_commit_only_is_found(root: Path, study: Path) -> None:
@@ -262,7 +262,7 @@ def test_a_step_committed_before_the_one_that_it_presupposes_is_found(root: Path
     git(root, "commit", "--quiet", "-m", "one file", date="2026-02-02T00:00:00Z")
     early = git(root, "rev-parse", "HEAD")
     commit(root, date="2020-01-01T00:00:00Z")
-    is_found(study, f"commit {early[:7]} has {first}, and no commit up to it has {presupposed}")
+    is_found(study, f"commit {early[:7]} has {first}, but neither it nor any commit before it has {presupposed}")
 
 
 def test_a_file_removed_by_mistake_and_restored_holds(root: Path, study: Path) -> None:
@@ -288,7 +288,7 @@ def test_an_older_checkout_of_an_honest_study_cannot_tell(root: Path, study: Pat
     last = git(root, "rev-parse", "--short=7", "HEAD")
     git(root, "checkout", "--quiet", "HEAD~1")
     assert not (study / "verdict.json").exists()
-    is_found(study, f"commit {last}, on another branch, goes further than this folder", CannotTell)
+    is_found(study, f"commit {last}, on another branch, is ahead of this folder", CannotTell)
     git(root, "branch", "--quiet", "--delete", "--force", "main")
     assert "6 of 6 files" in checked(study)
 
@@ -299,7 +299,7 @@ def test_a_shallow_clone_cannot_tell_and_still_finds_a_contradiction(root: Path,
     copy = clone / "registrations" / "toy"
     is_found(copy, "shallow; run: git fetch --unshallow", CannotTell)
     cut(copy / "ledger.jsonl", 1)
-    is_found(copy, "lines were cut off")
+    is_found(copy, "lines were removed")
     git(clone, "checkout", "--quiet", "--", ".")
     git(clone, "fetch", "--quiet", "--unshallow")
     assert "8 of 8 files" in checked(copy)
@@ -358,7 +358,7 @@ def test_variables_of_the_caller_point_nowhere_else(root: Path, study: Path, mon
     monkeypatch.setenv("GIT_WORK_TREE", str(other))
     monkeypatch.setenv("GIT_OBJECT_DIRECTORY", str(other / ".git" / "objects"))
     monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(root.parent))
-    is_found(study, "lines were cut off")
+    is_found(study, "lines were removed")
     assert git_history.describe_commit(root, {})["commit"] == git(root, "rev-parse", "HEAD")
 
 
@@ -383,7 +383,7 @@ def test_a_linked_work_tree_and_a_submodule_hold(root: Path, study: Path) -> Non
     inside = outer / "sub" / "registrations" / "toy"
     assert "8 of 8 files" in checked(inside)
     cut(inside / "ledger.jsonl", 1)
-    is_found(inside, "lines were cut off")
+    is_found(inside, "lines were removed")
 
 
 def test_history_rewritten_before_anybody_had_it_cannot_be_seen(root: Path) -> None:
@@ -395,7 +395,7 @@ def test_history_rewritten_before_anybody_had_it_cannot_be_seen(root: Path) -> N
     locked_anew(study)
     git(root, "add", "--all", ".")
     git(root, "commit", "--quiet", "--amend", "-m", "the first step")
-    assert "files are committed as they are" in checked(study)
+    assert "files are committed unchanged" in checked(study)
     git(root, "fetch", "--quiet", root.parent / "copy", "main:as-it-was")
     is_found(study, r"another lock\.json")
 
@@ -411,7 +411,7 @@ def test_no_repository_and_no_git_cannot_tell(tmp_path: Path, monkeypatch: pytes
     (tmp_path / "plain").mkdir()
     study = tmp_path / "plain" / "toy"
     held = finished_study.finished(study)
-    is_found(study, "in no git repository", CannotTell)
+    is_found(study, "not in a git repository", CannotTell)
     assert missing_registrations.find_missing(study.parent) == ([], False)
     assert git_history.describe_commit(study.parent / "tree", held.content["sources"]) is None
     git(tmp_path / "plain", "init", "--quiet")
@@ -432,7 +432,7 @@ def test_a_repository_that_git_does_not_take_for_one_cannot_tell(tmp_path: Path)
 @pytest.mark.parametrize("folder", shipped(sorted(path.parent for path in ROOT.glob("registrations/*/lock.json"))))
 def test_what_is_shipped_holds(folder: Path) -> None:
     try:
-        assert "files are committed as they are" in git_history.check(Registration(folder))
+        assert "files are committed unchanged" in git_history.check(Registration(folder))
     except CannotTell as gap:
         pytest.skip(str(gap))
 
@@ -493,7 +493,7 @@ def test_replacement_refs_do_not_change_what_a_commit_holds(tree: Path) -> None:
     false = {"git": {"commit": head, "differs": []}, "sources": closure.sources(tree)}
     git(tree, "replace", head, commit(tree))
     assert git_history.describe_commit(tree, closure.sources(tree))["differs"] == []
-    assert git_history.check_commit(locked(study, content)).endswith(f"are those of commit {head[:7]}")
+    assert git_history.check_commit(locked(study, content)).endswith(f"match commit {head[:7]}")
     with pytest.raises(Tampered, match=r"policies/keep\.py: differs from commit"):
         git_history.check_commit(locked(study, false))
 
@@ -506,7 +506,7 @@ def test_the_commit_of_a_lock_holds_after_later_commits(tree: Path) -> None:
     (tree / "policies" / "keep.py").unlink()
     commit(tree)
     said = git_history.check_commit(locked(tree / "registrations", content))
-    assert said.endswith("but for 1 that were not committed: analysis/late.py")
+    assert said.endswith("except 1 that were not committed: analysis/late.py")
 
 
 @pytest.mark.parametrize(
@@ -526,7 +526,7 @@ def test_a_list_that_the_commit_contradicts_is_found(tree: Path, listed: list[st
 
 def test_a_commit_that_is_not_in_this_clone_cannot_be_told(tree: Path) -> None:
     content = {"git": {"commit": "a" * 40, "differs": []}, "sources": {}}
-    with pytest.raises(CannotTell, match="aaaaaaa, on which it was locked, is not in this clone"):
+    with pytest.raises(CannotTell, match="aaaaaaa, the commit at locking, is not in this clone"):
         git_history.check_commit(locked(tree / "registrations", content))
     content["git"]["commit"] = git(tree, "rev-parse", "HEAD")
     commit(tree)

@@ -40,23 +40,29 @@ def flags(data: bytes, flag: int, extra: bytes) -> bytes:
 
 
 REFUSED = {
-    "an empty file": (lambda packed, lines: b"", "its compressed bytes were cut short"),
+    "an empty file": (lambda packed, lines: b"", "its compressed bytes are truncated"),
     "no gzip file": (lambda packed, lines: lines, "not readable: .*incorrect header check"),
     "a flipped byte": (lambda packed, lines: packed[:60] + bytes([packed[60] ^ 1]) + packed[61:], "not readable: "),
     "a flipped byte of its checksum": (lambda packed, lines: packed[:-8] + b"~" + packed[-7:], "incorrect data check"),
     "another length": (lambda packed, lines: packed[:-4] + b"\xff\xff\0\0", "incorrect length check"),
     "a length too short": (lambda packed, lines: packed[:-4] + b"\1\0\0\0", "incorrect length check"),
-    "an end cut off": (lambda packed, lines: packed[:-100], "not readable: its compressed bytes were cut short"),
+    "an end cut off": (lambda packed, lines: packed[:-100], "not readable: its compressed bytes are truncated"),
     # Where these decompress at all, it is not to a line of a shard.
     "another end": (
         lambda packed, lines: packed[:-100] + b"\xff\xff\0\0",
         r"shard-0\.jsonl\.gz(: not readable: |:\d+: not JSON: )",
     ),
-    "bytes after its end": (lambda packed, lines: packed + packed[-4:] * 2, "goes on after its compressed bytes"),
-    "a second member": (lambda packed, lines: packed + gzip.compress(lines, mtime=0), "goes on after|holds over"),
-    "a name": (lambda packed, lines: flags(packed, 8, b"shard-0.jsonl\0"), "its header holds more"),
-    "a comment": (lambda packed, lines: flags(packed, 16, b"best of three\0"), "its header holds more"),
-    "a time": (lambda packed, lines: gzip.compress(lines, mtime=1), "its header holds more"),
+    "bytes after its end": (
+        lambda packed, lines: packed + packed[-4:] * 2,
+        "has further bytes after its compressed content",
+    ),
+    "a second member": (
+        lambda packed, lines: packed + gzip.compress(lines, mtime=0),
+        "has further bytes after|has more than",
+    ),
+    "a name": (lambda packed, lines: flags(packed, 8, b"shard-0.jsonl\0"), "its gzip header has optional fields"),
+    "a comment": (lambda packed, lines: flags(packed, 16, b"best of three\0"), "its gzip header has optional fields"),
+    "a time": (lambda packed, lines: gzip.compress(lines, mtime=1), "its gzip header has optional fields"),
     "packed twice": (lambda packed, lines: gzip.compress(packed, mtime=0), r"shard-0.jsonl.gz:1: "),
 }
 
@@ -116,9 +122,9 @@ def test_a_shard_in_both_forms_is_tampering(study, plain):
     lines = plain.read_bytes()
     pack_shards.pack(plain)
     plain.write_bytes(lines)
-    with pytest.raises(Tampered, match=r"shard-0.jsonl.gz: is there in plain form too; remove one"):
+    with pytest.raises(Tampered, match=r"shard-0.jsonl.gz: exists both packed and plain; remove one"):
         records.read_shards(study / "records")
-    with pytest.raises(untrusted_files.RecordError, match="is there in plain form too"):
+    with pytest.raises(untrusted_files.RecordError, match="exists both packed and plain"):
         list(untrusted_files.read_shards(study / "records"))
     assert auditor.failed_items(auditor.audit(Registration(study)))
 
@@ -137,7 +143,7 @@ def test_a_link_and_a_pipe_are_tampering(study, plain, make):
 def test_lines_that_were_edited_before_packing_are_tampering(plain):
     packed = pack_shards.pack(plain)
     packed.write_bytes(gzip.compress(gzip.decompress(packed.read_bytes()).replace(b'"ok"', b'"no"', 1), mtime=0))
-    with pytest.raises(Tampered, match=r"shard-0.jsonl.gz:\d+: its digest is not that of body and costs"):
+    with pytest.raises(Tampered, match=r"shard-0.jsonl.gz:\d+: its digest does not match body and costs"):
         records.read_shard(packed)
 
 
@@ -145,12 +151,12 @@ def test_a_packed_shard_that_claims_more_than_the_memory_is_not_read(plain, monk
     packed = pack_shards.pack(plain)
     packed.write_bytes(packed.read_bytes()[:-4] + b"\xff\xff\xff\xff")
     monkeypatch.setattr("protocol.formats.files.machine_memory", lambda: 1 << 20)
-    with pytest.raises(BadInput, match="has 4294967295 bytes, this machine reads"):
+    with pytest.raises(BadInput, match="has 4294967295 bytes, but this machine can read only"):
         records.read_shard(packed)
 
 
 def test_reading_ends_at_the_length_that_a_packed_shard_claims():
-    with pytest.raises(Tampered, match="holds over 100000 bytes, compressed"):
+    with pytest.raises(Tampered, match="has more than 100000 bytes once unpacked"):
         gzip_file.decompressed(io.BytesIO(gzip.compress(bytes(1 << 30), mtime=0)), "shard-0.jsonl.gz", 100_000).read()
 
 
@@ -171,7 +177,7 @@ def test_the_command_packs_finished_studies_alone(study, plain):
     ledger.write_bytes(b"".join(lines[:-1]))  # without its verdict
     refused = subprocess.run(command, capture_output=True, text=True)
     assert (refused.returncode, refused.stdout) == (2, "")
-    assert "has not ended and may go on" in refused.stderr
+    assert "has not ended; only shards of finished studies" in refused.stderr
     ledger.write_bytes(b"".join(lines))
     packed = subprocess.run(command, capture_output=True, text=True)
     assert (packed.returncode, packed.stdout) == (0, f"{plain}.gz\n")

@@ -157,7 +157,7 @@ def test_one_half_chooses_before_the_other_is_labelled_and_the_audit_holds_all_o
     assert "texts of traces grade as recorded" in detail
     text = (labelled.parent / "anatomy.txt").read_text()
     assert "TOO FEW TRACES" in text
-    assert "no verdict on any policy" in text
+    assert "not a verdict on any policy" in text
 
 
 def test_interrupted_it_goes_on_where_it_stopped_and_comes_to_the_same(study, labelled, monkeypatch):
@@ -226,7 +226,7 @@ def unseen(found):
 
 @pytest.mark.parametrize(
     ("change", "says"),
-    [(regraded, "go back to it"), (fewer, "go back to it"), (other_half, "go back to it"), (unseen, "go back to it")],
+    [(regraded, "belong to it"), (fewer, "belong to it"), (other_half, "belong to it"), (unseen, "belong to it")],
 )
 def test_lines_that_were_rewritten_do_not_fit_the_ledger(study, change, says):
     rechained(study, change)
@@ -281,7 +281,7 @@ def test_a_whole_forgery_still_breaks_a_relation_a_grade_or_the_analysis(study):
     forged(study, regraded)
     status, detail = audited(study)
     assert status == "failed"
-    assert "control is graded 'correct', now" in detail
+    assert "control is recorded with the grade 'correct', but is now" in detail
     forged(study, relabelled)
     status, detail = audited(study)
     assert status == "failed"
@@ -298,7 +298,7 @@ def test_an_analysis_that_was_edited_is_not_what_todays_says(study):
     trace_file.write_document(Registration(study), "verdict.json", edited)
     status, detail = audited(study)
     assert status == "failed"
-    assert "pairs[0].word is 'AGREES', today's analysis says 'TOO FEW TRACES'" in detail
+    assert "pairs[0].word is 'AGREES', but today's analysis gives 'TOO FEW TRACES'" in detail
 
 
 def test_what_vanished_is_missed_and_what_is_strange_is_told(study):
@@ -313,9 +313,9 @@ def test_what_vanished_is_missed_and_what_is_strange_is_told(study):
     side = study / "anatomy" / "values" / bodies(study)[0]["values"]["sha256"]
     data = side.read_bytes()
     side.write_bytes(data[:-1] + bytes([data[-1] ^ 1]))
-    assert "is not the file that its name digests" in audited(study)[1]
+    assert "has a digest that differs from its name" in audited(study)[1]
     side.unlink()
-    assert "missing, and a line cites it" in audited(study)[1]
+    assert "missing, although a line cites it" in audited(study)[1]
     side.write_bytes(data)
     (study / "anatomy" / "chosen.json").unlink()
     assert audited(study)[0] == "failed"
@@ -329,9 +329,9 @@ def test_it_is_refused_without_an_anatomy_and_once_claimed(registered, study, tm
     shutil.rmtree(study / "anatomy")
     cut_ledger(study, 1)
     claim.take(Registration(study))
-    assert "is claimed, and traces are labelled before that" in studies.ran(4, "anatomy", study).stderr
+    assert "is claimed, but traces are labelled only before the claim" in studies.ran(4, "anatomy", study).stderr
     assert not (study / "anatomy").exists()
-    assert audited(study) == ("not run", "registered, and not labelled before the claim")
+    assert audited(study) == ("not run", "registered, but no trace was labelled before the claim")
 
 
 def test_no_held_out_problem_is_occluded(locked, tmp_path, monkeypatch):
@@ -345,7 +345,7 @@ def test_no_held_out_problem_is_occluded(locked, tmp_path, monkeypatch):
     item["dev"].insert(0, item["confirm"][0])
     monkeypatch.setattr(labelling, "exclusive_attempt", lambda *asked: nullcontext())  # which sees it before
     monkeypatch.setattr(labelling, "estimate_workload", lambda *asked: labelling.Workload(0, 0, 0))
-    with pytest.raises(BadInput, match="is held out; confirm alone reads it"):
+    with pytest.raises(BadInput, match="is held out; only confirm may read it"):
         labelling.anatomy(opened)
     assert not (folder / "anatomy" / "values").exists()
 
@@ -365,7 +365,7 @@ def test_no_testing_trace_is_labelled_before_the_choice_is_written(locked, tmp_p
 def test_a_half_without_a_problem_is_refused_before_the_lock(tiny_model, tmp_path):
     folder = studies.write(tmp_path / "study", tiny_model, CHANGES | {ANATOMY: f"{ANATOMY}traces = 1\n"})
     done = studies.ran(2, "register", folder)
-    assert "of the development problems of needle-256 none falls into the half 'choose'" in done.stderr
+    assert "no development problem of needle-256 falls into the half 'choose'" in done.stderr
     assert not (folder / "lock.json").exists()
 
 
@@ -407,9 +407,9 @@ def test_a_replay_labels_drawn_traces_again(study, tmp_path, monkeypatch, label,
     texts = replay._replay_instruments(Registration(study), tmp_path, "ab" * 16, replay.Engine(0, 1, ()))
     if refusal is None:
         (text,) = texts
-        assert "of 3 drawn lines came again" in text
+        assert "of 3 drawn lines were reproduced" in text
         return
-    with pytest.raises(refusal, match=r"anatomy: .* of 3 drawn lines differ, the first: .*windows"):
+    with pytest.raises(refusal, match=r"anatomy: .* of 3 drawn lines differ; the first: .*windows"):
         list(texts)
 
 
@@ -425,5 +425,5 @@ def test_one_text_that_rounding_parts_accuses_nobody_and_three_do(study, tmp_pat
         return occlusion.TraceLine(body | others, values)
 
     monkeypatch.setattr(occlusion, "occlude_traces", each(label))
-    with pytest.raises(refusal, match=r"anatomy: \d+ of \d+ values of 3 drawn lines differ, the first: .*text"):
+    with pytest.raises(refusal, match=r"anatomy: \d+ of \d+ values of 3 drawn lines differ; the first: .*text"):
         list(replay._replay_instruments(Registration(study), tmp_path, "ab" * 16, replay.Engine(0, 1, ())))

@@ -225,7 +225,7 @@ def test_what_is_kept_is_a_line_for_each_arm_and_budget_and_says_who_is_left_out
             assert one["state"] == "failed"
             assert np.isnan(kept[arm, budget]).all()
     assert said["blocks", "40"]["reason"].startswith("reads a context in blocks")
-    assert said["asks", "40"]["reason"].startswith("asks the model beside the problem")
+    assert said["asks", "40"]["reason"].startswith("asks the model an additional question")
     names = [name for name, _ in named if name.startswith("scoring:")]
     assert sorted(set(names)) == ["scoring:epikv", "scoring:h2o", "scoring:tri"]  # also-h2o is h2o
     assert said["also-h2o", "40"]["text"] == said["h2o", "40"]["text"]
@@ -268,7 +268,7 @@ def test_what_has_no_label_is_counted_by_name(model):
     }
     state, reason, made = states(model, new_tokens=1)
     assert state == "unreproduced"
-    assert reason == "with nothing occluded, in a lane, the continuation is graded no answer"
+    assert reason == "with nothing occluded (in a lane), the continuation is graded no answer"
     assert made.body["control"]["grade"] == "no answer"
     assert not {"windows", "kept", "values"} & made.body.keys()
     asks = 'asks = { policy = "state_ask" }\n'
@@ -350,7 +350,7 @@ def test_a_sampled_trace_is_the_answer_that_the_full_cache_draws_and_its_control
         assert body["control"]["grade"] == body["grade"]
         assert set(body["slip"]) == {"answer", "bottom", "random", "top"}
         if body["grade"] == "correct":
-            assert body["kept"][0]["reason"].startswith("model chain-qwen2: a policy reads the output of layer 9")
+            assert body["kept"][0]["reason"].startswith("model chain-qwen2: the policy reads the output of layer 9")
             assert {"grade"} <= body["kept"][1].keys()
 
 
@@ -361,7 +361,7 @@ def test_a_layer_that_is_not_there_fails_its_arm_alone(model, monkeypatch):
     state, _, made = states(model, window=40, stride=40)
     deep, h2o, *_ = made.body["kept"]
     assert (state, deep["state"], h2o["arm"]) == ("labelled", "failed", "h2o")
-    assert deep["reason"].startswith("model chain-qwen2: a policy reads the output of layer 9, the model has 2")
+    assert deep["reason"].startswith("model chain-qwen2: the policy reads the output of layer 9, but the model has 2")
     assert "grade" in h2o
     assert "state" not in h2o
 

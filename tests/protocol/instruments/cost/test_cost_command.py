@@ -152,10 +152,10 @@ def elsewhere(bodies):
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        (slower, "go back to it"),
-        (fewer, "go back to it"),
-        (lighter, "go back to it"),
-        (elsewhere, "another machine is another measurement"),
+        (slower, "belong to it"),
+        (fewer, "belong to it"),
+        (lighter, "belong to it"),
+        (elsewhere, "each machine needs its own file"),
     ],
 )
 def test_a_line_that_was_rewritten_does_not_fit_the_ledger(study, change, says):
@@ -200,7 +200,7 @@ def test_it_is_refused_without_a_cost_and_once_claimed(registered, study, tmp_pa
     claim.take(Registration(study))
     assert "is claimed" in studies.ran(4, "cost", study).stderr
     assert not (study / "cost").exists()
-    assert audited(study) == ("not run", "registered, and not measured before the claim")
+    assert audited(study) == ("not run", "registered, but not measured before the claim")
 
 
 @pytest.mark.parametrize("field", ["", "held", "room_peak", "weights"])
@@ -213,9 +213,9 @@ def test_a_replay_counts_drawn_repetitions_again(study, tmp_path, field):
     engine = replay.Engine(0, 1, ())
     texts = replay._replay_instruments(Registration(study), tmp_path, "ab" * 16, engine)
     if not field:
-        assert list(texts) == ["; cost: 27 values of 3 drawn lines came again"]
+        assert list(texts) == ["; cost: 27 values of 3 drawn lines were reproduced"]
         return
-    with pytest.raises(Tampered, match=rf"cost: 3 of 27 values of 3 drawn lines differ, .*memory\.{field}"):
+    with pytest.raises(Tampered, match=rf"cost: 3 of 27 values of 3 drawn lines differ; .*memory\.{field}"):
         list(texts)
 
 

@@ -51,7 +51,7 @@ def test_the_most_lanes_that_fit_and_the_rate_there(tmp_path):
     assert found["full", "full"].lanes == 1
     assert found["h2o", "20"].lanes == 4
     assert found["h2o", "20"].ratio.mean == pytest.approx(8, rel=1e-4)  # 4 lanes in half of the time
-    assert "4 lanes, the most that were tried" in "\n".join(summary.format_costs([one]))
+    assert "4 lanes, the largest number that was tried" in "\n".join(summary.format_costs([one]))
 
 
 def test_what_ran_out_of_memory_does_not_fit_and_has_no_time(tmp_path):

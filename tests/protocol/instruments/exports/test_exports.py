@@ -122,7 +122,7 @@ def test_the_text_has_every_number_that_the_lock_registers(form):
         "The seeds (0) are author-chosen.",
         "decision.missing = inconclusive",
         "No problem is excluded",
-        "What its author ran in private beforehand no lock can show.",
+        "No lock can show what its author ran in private beforehand.",
         "7019cd01b1226f5f0dd66847453a401cdc27c3f08196ab9ae8f2da991bfd6918",
         "2026-11-21T05:52:48+00:00 probe (number 1)",
     ):
@@ -167,7 +167,7 @@ def test_a_lock_without_a_verdict_has_its_text_and_no_statement(unconfirmed):
         ),
         (
             lambda lock: lock["protocol"]["content"].update(randomness={"source": "nonce"}),
-            "derive from the lock's digest and a number that the registered auditor draws",
+            "are derived from the lock's digest and a number that the registered auditor draws",
         ),
         (
             lambda lock: lock.update(parent={"name": "first", "lock": "e" * 64}),
@@ -177,7 +177,7 @@ def test_a_lock_without_a_verdict_has_its_text_and_no_statement(unconfirmed):
             lambda lock: lock["protocol"]["content"]["decision"].update(rule="equivalent", margin="0.03"),
             "- decision.margin = 0.03",
         ),
-        (lambda lock: None, "No gate is registered: nothing asks whether the full cache can do the task."),
+        (lambda lock: None, "No gate is registered: nothing checks whether the full cache can do the task."),
         (
             lambda lock: lock["protocol"]["content"].update(gate=GATE),
             "Gate of smollm2-135m on needle-768: at least 0.90, at most 0.20 cut, published 0.95 ± 0.02.",
@@ -189,7 +189,7 @@ def test_a_lock_without_a_verdict_has_its_text_and_no_statement(unconfirmed):
         (lambda lock: lock["protocol"]["content"].update(gate=GATE), "- gate.accuracy = 0.5"),
         (
             lambda lock: lock["sources"].update({"analysis/judgement/gate.py": "0" * 64}),
-            "whatever the rule says.\n\nWhat is decided is for smollm2-135m alone.",
+            "whatever the rule says.\n\nThe verdict is about smollm2-135m alone.",
         ),
         (
             lambda lock: lock["checks"].update(golds={"math500": {"confirm": 299, "dev": 201}}),
@@ -272,7 +272,7 @@ def test_a_text_is_written_once(study, tmp_path):
     assert studies.here(*arguments).returncode == 0
     assert to.read_text() == export.export_study(Registration(study), "osf")
     to.write_text("mine")
-    assert "written once" in studies.ran(2, *arguments).stderr
+    assert "never overwritten" in studies.ran(2, *arguments).stderr
     assert to.read_text() == "mine"
 
 
@@ -284,19 +284,21 @@ def test_a_lock_that_the_ledger_does_not_begin_with_is_not_exported(tmp_path, fo
     (study / "lock.json").write_bytes(canonical.dumps(content) + b"\n")
     done = studies.here("export", study, "--format", form)
     assert (done.returncode, done.stdout) == (3, "")
-    assert done.stderr.startswith("Tampered: lock.json: is not the lock that ledger.jsonl begins with")
+    assert done.stderr.startswith("Tampered: lock.json: is not the lock with which ledger.jsonl begins")
 
 
 def test_a_verdict_of_another_lock_is_not_stated(study):
     content = studies.content(study / "verdict.json")
     (study / "verdict.json").write_bytes(canonical.dumps(content | {"lock": "0" * 64}) + b"\n")
-    assert "verdict.json: names another lock or seal" in studies.ran(3, "export", study, "--format", "in-toto").stderr
+    assert (
+        "verdict.json: names a different lock or seal" in studies.ran(3, "export", study, "--format", "in-toto").stderr
+    )
 
 
 def test_a_forged_lock_without_what_is_needed_gives_one_line(tmp_path):
     digest = lock.write(tmp_path, finished_study.lock_content())
     ledger.append(tmp_path, "register", {"lock": digest})
-    studies.refused(3, "a field is missing or misstated: 'rule'", "export", tmp_path, "--format", "osf")
+    studies.refused(3, "a field is missing or wrong: 'rule'", "export", tmp_path, "--format", "osf")
 
 
 def test_a_forged_lock_that_is_not_what_a_lock_holds_is_no_lock(tmp_path):
@@ -318,8 +320,8 @@ def test_exporting_needs_neither_torch_nor_a_network(study, form):
 def test_arms_that_locking_could_not_run_are_not_said_to_differ():
     found = {"on": {"m": "a random network of its architecture"}, "pairs": [], "left_out": ["1d", "thinkv"]}
     said = " ".join(lock_sentences._trial_runs(found, {}))
-    assert "That was seen of no two arms." in said
-    assert "Not run, for want of statistics of a model that ran: 1d, thinkv." in said
+    assert "No two arms kept the same slots." in said
+    assert "Not run, since statistics of a model are missing: 1d, thinkv." in said
     assert "Not run" not in " ".join(lock_sentences._trial_runs(found | {"left_out": []}, {}))
 
 
@@ -355,9 +357,9 @@ def test_neighbours_are_told_and_tested_where_they_reach(form):
         content["protocol"]["content"]["neighbours"] = ["91", "95"]
 
     text = exported("looks-chain-2", form, add)
-    assert "Comparators alone run at 91, 95 as well." in text
-    assert "A win with more memory has to hold against the nearest of these" in text
-    assert "as well." not in exported("looks-chain-2", form, lambda content: None)
+    assert "Only comparators also run at 91, 95." in text
+    assert "With more memory, the subject must also win against the comparator at the nearest" in text
+    assert "Only comparators" not in exported("looks-chain-2", form, lambda content: None)
 
 
 @pytest.mark.parametrize("seal", [None, "b" * 64])
@@ -366,7 +368,7 @@ def test_lanes_that_are_cited_are_not_said_to_be_run_and_sealed_ones_are_existin
         content["cites"] = {"recent": {"name": "earlier", "lock": "a" * 64, "seal": seal, "other_code": 0}}
 
     text = exported("looks-chain-2", "osf", cite)
-    assert "but for those of recent, whose records an earlier study has" in text
+    assert "except those of recent, whose records come from an earlier study" in text
     assert f"records of earlier (lock {'a' * 64}), which {'was not' if seal is None else 'had been'} sealed" in text
     assert ("Registration prior to creation of data" in text) == (seal is None)
 

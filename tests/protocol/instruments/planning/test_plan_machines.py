@@ -73,7 +73,7 @@ def test_rates_are_shares_of_the_peaks_and_the_pessimistic_one_is_slower_in_ever
         assert getattr(worst, name) < getattr(middle, name) < getattr(best, name)
     for name in ("layer", "lane", "join", "event", "logit", "noise"):
         assert getattr(worst, name) > getattr(middle, name) > getattr(best, name)
-    with pytest.raises(BadInput, match="flops: has none for float32"):
+    with pytest.raises(BadInput, match="flops: has no rate for float32"):
         machines.machine_rates(made, "float32")
 
 

@@ -67,7 +67,7 @@ def test_the_derivation_of_the_page_gives_the_numbers_of_the_command(folder):
     ("arguments", "said"),
     [
         (("--tokens", 5), "--on: runs nothing"),
-        (("--price", 0), "--price 0: write more than 0"),
+        (("--price", 0), "--price 0: write a number above 0"),
         (("--answer-tokens", 0), "--answer-tokens 0: write 1 to"),
         (("--shape", "a=b"), "--shape a=b: write MODEL=FILE"),
         (("--on", "8xA100"), "did you mean A100-40G or A100-80G?"),
@@ -85,7 +85,7 @@ def test_a_lane_that_does_not_fit_is_said_so(folder):
     parts = json.loads(done.stdout)["parts"]
     assert all(part["lanes_at_once"] == 60 for part in parts)
     assert not any(part["fits"] for part in parts if "Mistral" in part["model"])
-    assert "does not fit: of 60 lanes at once" in rehearsed(folder, "--on", "A10G").stdout
+    assert "of 60 lanes at once fit" in rehearsed(folder, "--on", "A10G").stdout
 
 
 def test_slots_that_a_state_holds_apart_take_memory_in_every_lane(folder, tmp_path):

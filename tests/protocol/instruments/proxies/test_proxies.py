@@ -172,9 +172,9 @@ def test_proxies_are_ranked_with_accuracy_within_a_cell():
     assert (told["128", "captured"]["rho"], told["128", "captured"]["n"]) == (None, 1)
     values = {"accuracy": "held out", "arms": listed, "ranked": list(told.values())}
     lines = command.format_proxies(values).splitlines()
-    assert lines[0].startswith("exploratory, on development problems; accuracy: held out; nothing is decided")
+    assert lines[0].startswith("exploratory, on development problems; accuracy: held out; nothing may be concluded")
     assert any(line.endswith("+0.80 [-0.46, +0.99], n = 5 arms") for line in lines)
-    assert sum("too few arms, or all alike" in line for line in lines) == 7
+    assert sum("too few arms, or all have the same value" in line for line in lines) == 7
 
 
 def test_means_leave_out_what_is_no_number():
@@ -196,7 +196,7 @@ def test_no_held_out_problem_is_built(monkeypatch):
     study = open_study(Registration(ROOT / "registrations" / "alpha-chain"), files.cache_home())
     held_out = study.lock.content["items"]["chain"]["confirm"]
     monkeypatch.setattr(type(study), "development", lambda self: {"chain": held_out})
-    with pytest.raises(BadInput, match="is held out; confirm alone reads it"):
+    with pytest.raises(BadInput, match="is held out; only confirm may read it"):
         measures.measure_proxies(study, 1)
 
 

@@ -28,7 +28,7 @@ def answer(arm, text, **own):
 
 def seen(**own):
     whole = {"grade": "correct", "worth": 1.0, "slots": None, "held": (5.0, 6.0, 7.0), "events": ()}
-    kept = RetainedTokens(True, "decoded again: the recorded text", 1, 2, 3, False, KEPT, 3, "later", "")
+    kept = RetainedTokens(True, "decoded again with the same result", 1, 2, 3, False, KEPT, 3, "later", "")
     fields = {
         "folder": "registrations/mine", "phase": "confirm", "verdict": "REFUTED", "problem": "p/1",
         "model": "m", "task": "t", "seed": 1, "prompt": "one two", "unbuilt": "", "gold": ("9",),

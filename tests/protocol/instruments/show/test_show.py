@@ -90,18 +90,22 @@ def test_problems_of_a_probe_are_shown_beside_the_baseline_where_no_full_cache_r
     seen = shown(ALPHA, name, phase="probe")
     assert seen.reference.arm == "1d"
     assert {"1d_div-0.5", "1d_div-1.0", "1d_div-1.5"} <= {one.arm for one in seen.answers}
-    assert seen.remarks == ("No full cache ran here: 1d stands in its place.",)
+    assert seen.remarks == ("No full cache ran here: 1d is the reference instead.",)
 
 
 @pytest.mark.parametrize(
     ("name", "asked", "said"),
     [
-        ("chain/06/00", {}, "--problem 'chain/06/00': is no problem of this study; kv-prereg show "),
-        ("chain/12/044", {}, "--problem 'chain/12/044': is a development problem; write --phase probe"),
-        (PROBLEM, {"phase": "probe"}, "is held out, and no probe has it; leave out --phase probe"),
-        (PROBLEM, {"arm": "1e"}, "--arm '1e': no record here has it; write one of full, 1d, 1d_div, snapkv"),
-        (PROBLEM, {"task": "chian"}, "--task 'chian': is no task of this study; did you mean 'chain'?"),
-        (PROBLEM, {"seed": 4}, "--seed '4': no record here has it; write one of 1, 2, 3"),
+        ("chain/06/00", {}, "--problem 'chain/06/00': is not a problem of this study; kv-prereg show "),
+        ("chain/12/044", {}, "--problem 'chain/12/044': is a development problem; add --phase probe"),
+        (PROBLEM, {"phase": "probe"}, "is a held-out problem, which no probe has run; leave out --phase probe"),
+        (
+            PROBLEM,
+            {"arm": "1e"},
+            "--arm '1e': no record of this problem has this value; write one of full, 1d, 1d_div, snapkv",
+        ),
+        (PROBLEM, {"task": "chian"}, "--task 'chian': is not a task of this study; did you mean 'chain'?"),
+        (PROBLEM, {"seed": 4}, "--seed '4': no record of this problem has this value; write one of 1, 2, 3"),
         (PROBLEM, {"arm": "full", "budget": "64"}, "no lane has all of these options; leave one of them out"),
     ],
 )
@@ -155,7 +159,7 @@ def test_a_lane_decoded_again_is_the_recorded_one_token_for_token(kept):
     seen, body = kept
     (one,) = seen.answers
     assert one.kept.same
-    assert one.kept.said.startswith("decoded again: the recorded text, token for token")
+    assert one.kept.said.startswith("decoded again with the same result")
     assert one.text == body["text"]
 
 
@@ -295,10 +299,10 @@ def test_the_list_counts_the_lanes_that_are_graded_otherwise_and_says_how_to_loo
 @pytest.mark.parametrize(
     ("argv", "said"),
     [
-        (["--kept"], "--kept: is of one problem; name it with --problem"),
-        (["--problem", PROBLEM, "--event", "2"], "--event: says after which event tokens are kept; write --kept"),
-        (["--problem", PROBLEM, "--html", "nowhere/x.html"], "name a file in a folder that is there"),
-        (["--problem", PROBLEM, "--html", ALPHA / "x.html"], "lies in the registration, which holds evidence"),
+        (["--kept"], "--kept: needs one problem; name it with --problem"),
+        (["--problem", PROBLEM, "--event", "2"], "--event: chooses the event for --kept; add --kept"),
+        (["--problem", PROBLEM, "--html", "nowhere/x.html"], "name a file in an existing folder"),
+        (["--problem", PROBLEM, "--html", ALPHA / "x.html"], "is in the registration, which may contain only evidence"),
     ],
 )
 def test_options_that_say_nothing_together_are_refused(capsys, argv, said):
@@ -310,7 +314,7 @@ def test_options_that_say_nothing_together_are_refused(capsys, argv, said):
 def test_an_event_is_counted_from_one(capsys):
     with pytest.raises(SystemExit):
         command.main([str(ALPHA), "--problem", PROBLEM, "--kept", "--event", "0"])
-    assert "write a number from 1 on, or last" in capsys.readouterr().err
+    assert "write a number of at least 1, or last" in capsys.readouterr().err
 
 
 def test_json_has_the_whole_of_what_is_shown(capsys):

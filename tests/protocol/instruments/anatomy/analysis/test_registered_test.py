@@ -134,7 +134,7 @@ def test_clusters_are_the_units_and_stand_in_one_half(tmp_path):
     few = made(tmp_path / "few", planted=PLANTED, problems=40, clusters=6)
     assert judge(chosen(few))["pairs"][0]["word"] == "TOO FEW TRACES"
     studies.edit(few / "anatomy" / "traces.jsonl", '"half":"choose"', '"half":"test"', 1)
-    with pytest.raises(RecordError, match=r"half: .* is of the half 'choose'"):
+    with pytest.raises(RecordError, match=r"half: .* belongs to the half 'choose'"):
         read_anatomy(few)
 
 
@@ -166,21 +166,21 @@ def test_incomplete_and_edited_folders_are_refused_in_one_line(planted, tmp_path
     held = json.loads((planted / "lock.json").read_bytes())
     del held["protocol"]["content"]["anatomy"]
     refused("none", "registers no .anatomy.", choose, lock=json.dumps(held))
-    refused("empty", "no trace was labelled yet", choose, lines=[])
+    refused("empty", "no trace has been labelled yet", choose, lines=[])
     refused("early", "1 traces of the half 'choose' are not labelled yet", choose, lines=traces[1:])
     refused("half", "1 traces of the half 'test'", lines=traces[:-1])
     refused("torn", "1 traces of the half 'test'", lines=[*traces[:-1], traces[-1][:-1]])
     refused("twice", "second trace", lines=[*traces, traces[-1]])
     refused("other", "not registered", lines=[*traces[:-1], traces[-1].replace(b"chain/023", b"chain/923")])
-    refused("moved", "is of the half 'test'", lines=[*traces[:-1], traces[-1].replace(b'"test"', b'"choose"')])
+    refused("moved", "belongs to the half 'test'", lines=[*traces[:-1], traces[-1].replace(b'"test"', b'"choose"')])
     refused("json", "traces.jsonl:24: not of the documented format", lines=[*traces[:-1], b"{}\n"])
-    refused("edited", "is not what the choosing half gives", choice="{}")
+    refused("edited", "does not follow from the choosing half", choice="{}")
     other = json.loads((planted / "anatomy" / "chosen.json").read_text())
     other["pairs"][0]["chosen"] |= {"signal": "hidden_change"}
-    refused("better", "is not what the choosing half gives", choice=json.dumps(other))
+    refused("better", "does not follow from the choosing half", choice=json.dumps(other))
     folder = shutil.copytree(planted, tmp_path / "unchosen")
     (folder / "anatomy" / "chosen.json").unlink()
-    with pytest.raises(RecordError, match="nothing is tested before it was chosen"):
+    with pytest.raises(RecordError, match="nothing can be tested before a signal was chosen"):
         judge(folder)
 
 

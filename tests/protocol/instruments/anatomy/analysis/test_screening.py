@@ -93,7 +93,7 @@ def test_the_oracle_is_no_policy_and_everything_is_printed(tmp_path, capsys):
     assert (len(found.kept), found.without) == (22, 1)
     assert main([str(folder)]) == 0
     printed = capsys.readouterr().out
-    assert "The registered test was not made yet." in printed
+    assert "The registered test has not been made yet." in printed
     assert "* key_norm" in printed
     assert "* hidden_change" not in printed
     assert ORACLE not in printed

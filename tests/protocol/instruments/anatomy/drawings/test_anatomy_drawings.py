@@ -118,7 +118,7 @@ def test_a_trace_that_was_asked_for_is_drawn_or_refused_with_what_became_of_it(t
     for asked, words in (
         (("knows", wrong, None), "it ended as wrong"),
         (("nobody", None, None), "model nobody: no trace has labels that vary"),
-        ((None, None, "33"), "these are there: "),
+        ((None, None, "33"), "there are: "),
     ):
         with pytest.raises(RecordError, match=words):
             trace.select_trace(told, *asked)
@@ -187,7 +187,12 @@ def test_accuracy_at_the_cut_is_that_of_the_lines_and_the_oracle_stands_apart(fo
     assert list(places[0].arms)[-1] == oracle_style.NAME
     said = drawing_checks.said(drawing_checks.drawn(curve.anatomy_curve, told, places))
     assert said.count(oracle_style.NAME) == 2
-    for words in ("which no policy can", "nobody's result", "Nor is it a ceiling", "100 % (line) by choice"):
+    for words in (
+        "which no policy can do",
+        "its accuracy is not a result",
+        "It is not an upper bound",
+        "100 % (line) by selection",
+    ):
         assert words in said
 
 
