@@ -51,7 +51,7 @@ def test_smallest_lossless_says_each_verdict_and_has_its_gates(others):
 
 def test_arms_that_share_the_level_need_more_problems():
     # Without a difference in 71 problems: 0.95^71 = 0.0262, above 0.05 / 2; in 72 it is 0.0249.
-    with pytest.raises(self_test.Vacuous, match=r"equal answers to 71 .* p = 0.026205 .* alpha 0.025"):
+    with pytest.raises(self_test.Vacuous, match=r"even identical answers to 71 .* p = 0.026205 .* alpha 0.025"):
         self_test.run_self_test(planned("smallest_lossless", 71, others=["h2o"]))
     self_test.run_self_test(planned("smallest_lossless", 72, others=["h2o"]))
 
