@@ -87,7 +87,8 @@ def _idle_sentences(
     for kind, what in (
         ("", "an arm evicted nothing in any lane, so that its answers are the full cache's"),
         ("press", "a press kept every slot in every lane, although it may mask some"),
-        ("unlike", "an arm evicted nothing in any lane, but stores its slots in another form or had another prompt"),
+        # The verdict of reads-programs has this sentence, and an audit compares it to the letter.
+        ("unlike", "no lane of an arm evicted anything, and it stores its slots or was asked otherwise"),
     ):
         contrast_count, named = 0, dict[str, None]()
         for contrast in contrasts:
@@ -102,7 +103,7 @@ def _idle_sentences(
                 f"{arm} at {contrast['budget']} ({contrast['model']} {contrast['task']})": None for arm in idle_arms
             }
         if contrast_count:
-            about = {"press": "their registered budget", "unlike": "eviction"}.get(kind, "the policies")
+            about = {"press": "their registered budget", "unlike": "what is evicted"}.get(kind, "the policies")
             where = f"{contrast_count} of {len(contrasts)} contrasts, where {what}"
             sentences.append(f"Anything about {about} in {where}: {list_first(named)}.")
     return sentences

@@ -208,7 +208,7 @@ def judged(folder, crystal):
 
 
 def about(found):
-    return [said for said in found["does_not_prove"] if "evicted nothing" in said]
+    return [said for said in found["does_not_prove"] if "evicted nothing" in said or "evicted anything" in said]
 
 
 def test_an_arm_that_never_evicted_proves_nothing_about_its_policy(tmp_path):
@@ -235,8 +235,8 @@ def test_answers_of_an_arm_that_codes_every_slot_are_not_said_to_be_the_full_cac
     found = judge.judge(study.write(tmp_path / "s", study.content(), 12, change, policies=states))
     (said,) = about(found)
     assert "its answers are the full cache's" not in said
-    assert said.startswith("Anything about eviction in 2 of 2 contrasts")
-    assert "but stores its slots in another form or had another prompt: crystal at 0.5" in said
+    assert said.startswith("Anything about what is evicted in 2 of 2 contrasts")
+    assert "and it stores its slots or was asked otherwise: crystal at 0.5" in said
 
 
 def test_one_lane_that_evicts_is_an_arm_that_evicts(tmp_path):
