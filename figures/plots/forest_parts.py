@@ -183,7 +183,7 @@ def memory_notes(contrasts: Sequence[Mapping[str, Any]], first: str, second: str
         notes.append(
             f"{EQUAL[unit]}: where memory was not matched, the difference from the {second} interpolated "
             "between its budgets; outside means that those budgets do not bracket the "
-            f"{'slots' if unit == 'slots' else 'bytes'}. This decides nothing."
+            f"{unit if unit in ('slots', READS) else 'bytes'}. This decides nothing."
         )
     return notes
 

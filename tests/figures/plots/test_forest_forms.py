@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 from figures.drawing import page
 from figures.plots import forest_panels
 from figures.plots.forest import forest
-from figures.plots.forest_parts import split_parts
+from figures.plots.forest_parts import memory_notes, split_parts
 
 MINUS = "\N{MINUS SIGN}"
 
@@ -75,3 +75,13 @@ def test_a_large_family_fits_a_page_and_no_text_lies_on_another(large):
 @pytest.mark.parametrize(("arms", "budgets", "large"), [(8, 3, False), (9, 3, True), (15, 15, False)])
 def test_a_family_is_drawn_so_where_it_is_large_and_its_columns_have_room(arms, budgets, large):
     assert forest_panels.should_use_panels(split_parts(family(arms, budgets))) == large
+
+
+@pytest.mark.parametrize(
+    ("memory", "outside"), [("slots", "the slots."), ("total", "the bytes."), ("reads", "the reads.")]
+)
+def test_a_difference_outside_of_all_budgets_names_what_was_compared(memory, outside):
+    contrast = {"memory": {"by": memory}, "isocache": {"why": "outside", "interpolated": None}}
+    cache, at_equal = memory_notes([contrast], "a", "b")
+    assert outside in at_equal
+    assert ("a new token reads" in cache) is (memory == "reads")
