@@ -78,7 +78,7 @@ def _members(archive: Path) -> dict[str, bytes]:
                     raise Tampered(f"{NAME}: the member {name!r} occurs twice or points outside the bundle")
                 if member.compress_type not in _COMPRESSIONS or member.flag_bits & _ENCRYPTED:
                     raise Tampered(
-                        f"{NAME}: the member {name!r} is encrypted or compressed, which kv-prereg never does"
+                        f"{NAME}: the member {name!r} is encrypted, or compressed in a way that kv-prereg never uses"
                     )
                 remaining -= member.file_size
                 if remaining < 0:

@@ -40,7 +40,8 @@ def check(study: Registration) -> str:
     remedy = f"to redraw: kv-prereg report {study.folder}"
     if edited := [path for path in differing if producer in contents[path]]:
         raise Tampered(
-            f"{inventory.format_names(edited)}: differs from what the code that it names draws here; {remedy}"
+            f"{inventory.format_names(edited)}: differs from what is drawn here by the code that the file "
+            f"names; {remedy}"
         )
     raise CannotTell(
         f"{inventory.format_names(differing)}: differs from what is drawn here from the records: it was "

@@ -106,7 +106,8 @@ RENDERINGS = [
 def test_a_file_that_shows_something_else_is_named_where_what_is_here_drew_it(folder, name, change):
     edit(folder / name, change)
     with pytest.raises(
-        Tampered, match=f"^{name}: differs from what the code that it names draws here; to redraw: kv-prereg"
+        Tampered,
+        match=f"^{name}: differs from what is drawn here by the code that the file names; to redraw: kv-prereg",
     ):
         check(folder)
 
@@ -130,7 +131,9 @@ def test_two_drawings_that_were_exchanged_are_named(folder):
     data = one.read_bytes()
     one.write_bytes(other.read_bytes())
     other.write_bytes(data)
-    with pytest.raises(Tampered, match=r"^figures/accuracy.png, figures/forest.png: differs from what the code"):
+    with pytest.raises(
+        Tampered, match=r"^figures/accuracy.png, figures/forest.png: differs from what is drawn here by the code"
+    ):
         check(folder)
 
 
