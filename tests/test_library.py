@@ -131,7 +131,7 @@ def test_the_installed_package_is_typed(tmp_path):
 def test_a_shelf_is_not_taken_for_its_first_registration(tmp_path):
     for name in ("one", "two"):
         finished_study.locked(tmp_path / name)
-    with pytest.raises(kvp.Refused, match=r"holds 2 registrations; name the folder of one"):
+    with pytest.raises(kvp.Refused, match=r"contains 2 registrations; name the folder of one"):
         kvp.Study(tmp_path).status()
 
 
