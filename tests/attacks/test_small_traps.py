@@ -104,14 +104,14 @@ def test_sixty_thousand_seeds_times_as_many_budgets_are_counted_and_not_made(tin
         {"seeds = [0]": f"seeds = {list(range(60_000))}", "budgets = [0.8]": f"budgets = {list(range(100, 60_100))}"},
     )
     design = toml_reader.parse_unchecked((folder / "protocol.toml").read_bytes(), "protocol.toml")
-    with pytest.raises(BadInput, match="28,800,000,000 cells, over 100,000"):
+    with pytest.raises(BadInput, match="28,800,000,000 cells, over the limit of 100,000"):
         grid.cells(design, lambda design, arm: arm == "full")
 
 
 def test_a_billion_measurements_are_counted_and_not_made():
     cost = {"prompt_tokens": list(range(2, 1002)), "lanes": list(range(1, 1001)), "repetitions": 1000}
     protocol = {"models": ["m"], "arms": {"a": {}}, "budgets": ["8"], "cost": cost | {"seed": 1}}
-    with pytest.raises(BadInput, match="1,000,000,000 runs, over 1,000,000"):
+    with pytest.raises(BadInput, match="1,000,000,000 runs, over the limit of 1,000,000"):
         measurement_file.expected_lines({"protocol": {"content": protocol}, "grid": []})
 
 

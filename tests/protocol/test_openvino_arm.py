@@ -231,5 +231,7 @@ def test_only_a_packaged_model_is_a_gguf_file(tmp_path):
 def test_a_gguf_file_that_was_changed_is_named_with_what_mends_it(tmp_path):
     (tmp_path / "gguf").mkdir()
     (tmp_path / "gguf/SmolLM2-135M-Instruct.Q4_1.gguf").write_bytes(b"another")
-    with pytest.raises(fetch.Drifted, match=r"Q4_1\.gguf: is not the pinned file; delete it and run the command again"):
+    with pytest.raises(
+        fetch.Drifted, match=r"Q4_1\.gguf: differs from the pinned file; delete it and run the command again"
+    ):
         fetch.fetch_gguf("smollm2-135m", tmp_path)

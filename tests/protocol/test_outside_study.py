@@ -295,7 +295,10 @@ CHEATS = {
     "an older run": (of_an_older_run, "before the claim"),
     "one run for two arms": (beside(lambda ids: samples(right(ids))), "equals a file of h2o byte for byte"),
     "a problem twice": (beside(lambda ids: samples(right(ids)) + samples({ids[0]: 1.0})), "occurs twice"),
-    "other questions": (beside(lambda ids: samples(right(ids, 1), doc_hash="another one")), "another question"),
+    "other questions": (
+        beside(lambda ids: samples(right(ids, 1), doc_hash="another one")),
+        "has a question that differs",
+    ),
     "other prompts": (
         beside(lambda ids: samples(right(ids, 1), prompt_hash="with a hint")),
         "did not answer the same question",

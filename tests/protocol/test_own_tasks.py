@@ -322,8 +322,8 @@ def test_clusters_that_are_developed_on_too_are_said_where_a_verdict_is(done):
     problems = {"dev": ["a", "b"], "confirm": ["c", "d", "e"]}
     made = {**problems, "clusters": {"a": "one", "b": "two", "c": "one", "d": "three", "e": "one"}}
     assert previously_opened.describe_shared_clusters({"items": {"mine": made}}) == [
-        "1 of 2 clusters of held-out problems of mine have development problems too: 2 of 3 held-out "
-        "problems are in them."
+        "1 of 2 clusters of held-out problems of mine also contain development problems: 2 of 3 "
+        "held-out problems are in such clusters."
     ]
     assert previously_opened.describe_shared_clusters({"items": {"mine": problems}}) == []
 

@@ -31,7 +31,7 @@ REFUSED = {
     'random = { press = "kvpress:FinchPress" }': "arms.random.press: FinchPress needs a delimiter token",
     'random = { press = "kvpress:KVzipPress" }': "arms.random.press: KVzipPress feeds the context again",
     'random = { press = "kvpress:SnapPress" }': "unknown press 'SnapPress'; did you mean 'SnapKVPress'?",
-    PRESS: "arms.random.press: kvpress cannot be imported here (kvpress); run: pip install 'kvpress==0.5.5'",
+    PRESS: "arms.random.press: kvpress cannot be imported here (kvpress); run, in a separate environment: pip install",
 }
 
 

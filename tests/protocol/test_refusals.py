@@ -52,7 +52,7 @@ def refused(status, said, *arguments, tree=None, folder):
             {"threads = 1": "threads = 1\ninterval = 4\nthink_only = true"},
             "has no token </think> and none that begins with \\boxed, so the end of its thinking cannot be recognised;",
         ),
-        ({"draws = 10000": "draws = 1000", '"sign-flip"': '"bootstrap"'}, "decision.draws: 1000 draws"),
+        ({"draws = 10000": "draws = 1000", '"sign-flip"': '"bootstrap"'}, "decision.draws: with 1000 draws"),
         ({'"sign-flip"': '"bootstrap"', '["random", "streaming"]': '["random"]'}, "decision.method: bootstrap at"),
     ],
 )
