@@ -145,7 +145,7 @@ def _legend_notes(judged: Row) -> list[str]:
     reason = formatting.unmatched_reason(estimated)
     unfair = f" {_format_outcome(unmatched[0])}: {reason}." if unmatched else ""
     has_passed = any(contrast["better"] or contrast["worse"] for contrast in unmatched)
-    hollow = " ◇ passes and is unmatched." if has_passed else ""
+    hollow = " ◇: significant, but memory was unmatched." if has_passed else ""
     memory_units = {
         "slots": "slots in use",
         "bytes": "bytes of keys and values",

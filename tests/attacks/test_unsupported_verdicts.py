@@ -47,7 +47,7 @@ def test_no_command_prints_a_verdict_that_the_records_do_not_support(edited, cap
         assert main([str(edited)]) == 2
         said = capsys.readouterr()
         assert said.out == ""
-        assert "does not follow from its records" in said.err or "has a text with a line break" in said.err
+        assert "does not follow from its records" in said.err or "contains a text with a line break" in said.err
     assert not (edited / "report.html").exists()
     problem = studies.content(edited / "lock.json")["items"]["needle-256"]["confirm"][0]
     done = studies.here("show", edited, "--problem", problem)
