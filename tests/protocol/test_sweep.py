@@ -282,4 +282,4 @@ def test_a_replication_takes_its_parents_selection_and_does_not_probe(swept, tmp
     assert statuses(child)["selection"].status == "held"
     edited = (child / "selection.json").read_text().replace('"winner":"h2o"', '"winner":"random"')
     (child / "selection.json").write_text(edited)
-    assert "failed       selection: selection.json: is not the parent's" in studies.here("audit", child).stdout
+    assert "failed       selection: selection.json: differs from the parent's" in studies.here("audit", child).stdout
