@@ -17,7 +17,7 @@ from protocol.engine import prefill_fan_out, sampling
 from protocol.engine.batch import Batch
 from protocol.engine.batch_rows import BatchRow, cached_layers
 from protocol.engine.eviction import DueEviction
-from protocol.engine.prefill_fan_out import Fork, ForkedRequest
+from protocol.engine.prefill_fan_out import FedContext, Fork, ForkedRequest
 from protocol.engine.run_types import Lane, LaneFailure, Model, Outcome, Prompt, Request
 from protocol.engine.slots import Pool
 from protocol.engine.storage_formats import StorageFormat
@@ -31,10 +31,11 @@ def fork_lanes(
     storage_formats: Mapping[State, StorageFormat],
     *,
     all_in_blocks: bool = False,
+    previous: FedContext | None = None,
 ) -> ForkedRequest:
     """Run `prefill_fan_out.fork_lanes`, then feed the context again for each lane that reads it in blocks."""
     start = perf_counter()
-    forked = prefill_fan_out.fork_lanes(model, request, chunk, all_in_blocks=all_in_blocks)
+    forked = prefill_fan_out.fork_lanes(model, request, chunk, all_in_blocks=all_in_blocks, previous=previous)
     waiting, failures = list(forked.waiting), dict(forked.failures)
     for number, lane in enumerate(request.lanes):
         if number in failures or not prefill_fan_out.reads_in_blocks(lane, len(request.prompt.context)):

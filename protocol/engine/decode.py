@@ -72,7 +72,8 @@ def run(
 ) -> Run:
     """Decode every lane of every request; return one outcome or failure for each lane, in their order.
 
-    A context is fed once, in chunks of `prefill_chunk` tokens (None: one chunk); each lane keeps the slots that its
+    A context is fed once, in chunks of `prefill_chunk` tokens (None: one chunk), also for the requests after it that
+    have the same context; each lane keeps the slots that its
     policy selects, then reads the query and its new tokens at their absolute positions. At most `max_concurrent` lanes
     decode at once (None: as many as fit in half of the free memory). A lane that stops is replaced by the next one in
     the order of the requests; a prompt is fed when its first lane is admitted. The batch composition is therefore a
@@ -142,7 +143,7 @@ def run(
         native,
         follows_full=follows_full,
     )
-    forked, n_prefilled = None, 0
+    forked, fed_context, n_prefilled = None, None, 0
     with observe_forward(model.network, observed_layers(model, requests)), torch.no_grad():
         while True:
             n_before = n_prefilled
@@ -150,8 +151,18 @@ def run(
                 if forked is None:
                     report(Progress("prefilling", n_ended, lanes, batch.forwards))
                     forked = fork_lanes(
-                        model, requests[n_prefilled], prefill_chunk, storage_formats, all_in_blocks=native is not None
+                        model,
+                        requests[n_prefilled],
+                        prefill_chunk,
+                        storage_formats,
+                        all_in_blocks=native is not None,
+                        previous=fed_context,
                     )
+                    has_same_next = n_prefilled + 1 < len(requests) and (
+                        requests[n_prefilled + 1].prompt.context == requests[n_prefilled].prompt.context
+                    )
+                    fed_context = forked.fed_context if has_same_next else None
+                    forked = forked._replace(fed_context=None)  # else its signals would outlive its last lane
                     seconds[n_prefilled] = forked.seconds
                     for index, failure in forked.failures.items():
                         outcomes[n_prefilled][index] = failure

@@ -10,7 +10,19 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from policies import Blockwise, Cadence, Eviction, Mark, Merging, Policy, Rotation, ScoringMemory, Signal, View
+from policies import (
+    Blockwise,
+    Cadence,
+    Eviction,
+    FedSignal,
+    Mark,
+    Merging,
+    Policy,
+    Rotation,
+    ScoringMemory,
+    Signal,
+    View,
+)
 from policies.batched import ignores_seed
 from protocol.engine import lane_memory, prefill, sampling
 from protocol.engine.lane_memory import Memory
@@ -48,8 +60,20 @@ class Fork(NamedTuple):
     windows: Sequence[Window] | None = None
 
 
+class FedContext(NamedTuple):
+    """A context that was fed, for the next request as well if that has the same one.
+
+    inputs: all that `fed` depends on, with the network. press_runs: what presses leave of it.
+    """
+
+    inputs: tuple[Any, ...]
+    fed: Prefilled
+    press_runs: PressRuns
+
+
 class ForkedRequest(NamedTuple):
-    """A prefilled problem. Its keys and values are freed when the last of its lanes is admitted.
+    """A prefilled problem. Its keys and values are freed when the last of its lanes is admitted, or the last of the
+    next problem with the same context, which gets `fed_context`.
 
     keys, values: one tensor for each layer, [kv_head, n, d]. logits: [vocabulary] after the last context
     token. windows: one for each sliding layer. failures: by index of the lane.
@@ -63,15 +87,23 @@ class ForkedRequest(NamedTuple):
     failures: dict[int, LaneFailure]
     seconds: float
     windows: Sequence[Window] = ()
+    fed_context: FedContext | None = None
 
 
-def fork_lanes(model: Model, request: Request, chunk: int | None, *, all_in_blocks: bool = False) -> ForkedRequest:
-    """Feed the context once for all lanes, and once more for each press.
+def fork_lanes(
+    model: Model,
+    request: Request,
+    chunk: int | None,
+    *,
+    all_in_blocks: bool = False,
+    previous: FedContext | None = None,
+) -> ForkedRequest:
+    """Feed the context once for all lanes, and once more for each press, or not at all if `previous` is the same.
 
     Lanes that differ only in their seeds share the first eviction, unless their policy draws random numbers.
     A ValueError of a policy fails its lane. Non-finite values fail all lanes: otherwise a policy that drops
     the slot would answer where another fails. Lanes that `reads_in_blocks` are left to
-    `blockwise.fork_lanes`. all_in_blocks: as in `prefill.Recorder`.
+    `blockwise.fork_lanes`. all_in_blocks: as in `prefill.Recorder`. previous: of a request of the same run.
     """
     start = perf_counter()
     context = request.prompt.context
@@ -79,19 +111,27 @@ def fork_lanes(model: Model, request: Request, chunk: int | None, *, all_in_bloc
     signals = dict.fromkeys(signal for lane in lanes.values() for signal in lane.policy.needs)
     recent = max((lane_memory.n_recent_queries(lane.policy) for lane in lanes.values()), default=0)
     prompt = request.prompt.prompt_tokens
-    fed = prefill.feed(model, context, signals, chunk=chunk, recent=recent, prompt=prompt, all_in_blocks=all_in_blocks)
+    # How long the prompt is matters to signals of fed tokens alone, if none of the context belongs to the answer.
+    reads_length = prompt < len(context) or any(isinstance(signal, FedSignal) for signal in signals)
+    inputs = (context, frozenset(signals), recent, prompt if reads_length else None)
+    if previous is None or previous.inputs != inputs:
+        fed = prefill.feed(
+            model, context, signals, chunk=chunk, recent=recent, prompt=prompt, all_in_blocks=all_in_blocks
+        )
+        previous = FedContext(inputs, fed, PressRuns(model, context))
+    fed, press_runs = previous.fed, previous.press_runs
     token_ids = torch.tensor(context, device=model.network.device)
     waiting: deque[Fork] = deque()
     failures: dict[int, LaneFailure] = {}
     if reason := explain_non_finite(fed):
         failures = dict.fromkeys(range(len(request.lanes)), LaneFailure(reason))
-    press_runs, rotation = PressRuns(model, request), rotation_of(model.network)
+    rotation = rotation_of(model.network)
     first_forks: dict[tuple[Policy, int | None], Fork] = {}
     for index, lane in lanes.items() if not failures else ():
         if isinstance(lane.policy, Pressed):
             try:
                 budget = granted_budget(lane.policy.cadence, lane.budget or 0, 0)
-                lane_prefill = press_runs.run_press(lane.policy, budget, lane.seed)
+                lane_prefill = press_runs.run_press(lane.policy, budget, request.problem, lane.seed)
             except ValueError as refusal:
                 failures[index] = lane_failure(refusal)
                 continue
@@ -123,7 +163,7 @@ def fork_lanes(model: Model, request: Request, chunk: int | None, *, all_in_bloc
         if seedless:
             first_forks[lane.policy, lane.budget] = waiting[-1]
     seconds = perf_counter() - start
-    return ForkedRequest(request, fed.keys, fed.values, fed.logits, waiting, failures, seconds, fed.windows)
+    return ForkedRequest(request, fed.keys, fed.values, fed.logits, waiting, failures, seconds, fed.windows, previous)
 
 
 def granted_budget(cadence: Cadence, budget: int, step: int) -> int:
@@ -158,23 +198,23 @@ def reads_in_blocks(lane: Lane, context: int) -> bool:
 
 
 class PressRuns:
-    """The results of presses on one context; a press without randomness runs once for all seeds."""
+    """The results of presses on one context; a press without randomness runs once for all problems and seeds."""
 
-    def __init__(self, model: Model, request: Request) -> None:
+    def __init__(self, model: Model, context: Sequence[int]) -> None:
         self.model = model
-        self.request = request
-        self.results: dict[tuple[int, int, int | None], LanePrefill] = {}
+        self.context = context
+        self.results: dict[tuple[int, int, tuple[str, int] | None], LanePrefill] = {}
 
-    def run_press(self, press: Pressed, budget: int, seed: int) -> LanePrefill:
+    def run_press(self, press: Pressed, budget: int, problem: str, seed: int) -> LanePrefill:
         """Return the result of a press. Raises ValueError if it refuses the context or leaves non-finite values."""
-        for cache_key in ((id(press), budget, None), (id(press), budget, seed)):
+        for cache_key in ((id(press), budget, None), (id(press), budget, (problem, seed))):
             if cache_key in self.results:
                 return self.results[cache_key]
-        key = sampling.derive_key("view", self.request.problem, seed, bits=64)
-        result = press.prefill(self.model.network, self.request.prompt.context, budget, key)
+        key = sampling.derive_key("view", problem, seed, bits=64)
+        result = press.prefill(self.model.network, self.context, budget, key)
         if reason := explain_non_finite(result, "in the slots that its press leaves"):
             raise ValueError(reason)
-        self.results[id(press), budget, seed if result.used_rng else None] = result
+        self.results[id(press), budget, (problem, seed) if result.used_rng else None] = result
         return result
 
 

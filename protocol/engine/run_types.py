@@ -153,7 +153,8 @@ class Progress(NamedTuple):
 class Answers(NamedTuple):
     """The outcomes of one request, in the order of its lanes.
 
-    prefill_seconds: the forward pass of the context with all signals, and the first eviction of every lane.
+    prefill_seconds: the forward pass of the context with all signals, unless the request before it had the same
+    context, and the first eviction of every lane.
     """
 
     outcomes: tuple[Outcome | LaneFailure, ...]

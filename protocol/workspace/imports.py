@@ -11,7 +11,7 @@ import sysconfig
 from collections.abc import Iterable, Iterator, Mapping
 from importlib.metadata import entry_points
 from types import ModuleType
-from typing import Any
+from typing import Any, NamedTuple
 
 from protocol.formats.refusals import BadInput
 from protocol.lock import closure, installed_files
@@ -39,12 +39,13 @@ def refuse_elsewhere(group: str, names: Iterable[str]) -> None:
     """Raise BadInput for an entry point of these names whose module is outside of the closure, as in an
     editable install, which its author may still change.
     """
+    covered = _list_covered()
     for point in entry_points(group=group):
         if point.name in names:
             spec = importlib.util.find_spec(point.module.partition(".")[0])
             locations = [spec.origin, *(spec.submodule_search_locations or ())] if spec else []
             for location in locations:
-                if location and os.path.isabs(location) and not _is_covered(location):
+                if location and os.path.isabs(location) and not covered.has(location):
                     raise BadInput(
                         f"entry point {point.name} of {group}: is in {location}, which no lock covers; {FIX}"
                     )
@@ -61,21 +62,23 @@ def uncovered_entries(path: Iterable[str]) -> Iterator[str]:
 
 def uncovered_mappings(finders: Iterable[Any]) -> Iterator[str]:
     """Yield the locations to which finders of editable installs map packages other than our own."""
+    covered = _list_covered()
     for finder in finders:
         module = sys.modules.get(getattr(finder, "__module__", ""))
         mapping = getattr(module, "MAPPING", None)
         for name, location in mapping.items() if isinstance(mapping, Mapping) else ():
-            if name.partition(".")[0] not in (*closure.PACKAGES, closure.LIBRARY) and not _is_covered(str(location)):
+            if name.partition(".")[0] not in (*closure.PACKAGES, closure.LIBRARY) and not covered.has(str(location)):
                 yield str(location)
 
 
 def uncovered_modules(modules: Mapping[str, ModuleType]) -> Iterator[str]:
     """Yield the files of modules that no closure covers."""
+    covered = _list_covered()
     for module in list(modules.values()):
         # vars(), since getattr makes some modules import others.
         spec = vars(module).get("__spec__") if isinstance(module, ModuleType) else None
         origin = getattr(spec, "origin", None)
-        if isinstance(origin, str) and os.path.isabs(origin) and not _is_covered(origin):
+        if isinstance(origin, str) and os.path.isabs(origin) and not covered.has(origin):
             yield origin
 
 
@@ -85,20 +88,30 @@ def _refuse(locations: list[str], how: str) -> None:
         raise BadInput(f"sys.path: {how} {locations[0]}{more}, which no lock covers; {FIX}")
 
 
-def _is_covered(name: str) -> bool:
-    """Return whether a path is covered as it is or resolved. A link in a covered folder counts, since its
-    target is hashed through it: Debian's sitecustomize links to /etc.
-    """
-    return any(_is_covered_path(location) for location in (os.path.abspath(name), os.path.realpath(name)))
+class _Covered(NamedTuple):
+    """The folders that a closure covers. libraries: without their `SITES`."""
+
+    folders: frozenset[str]
+    libraries: frozenset[str]
+
+    def has(self, name: str) -> bool:
+        """Return whether a path is covered as it is or resolved. A link in a covered folder counts, since its
+        target is hashed through it: Debian's sitecustomize links to /etc.
+        """
+        return self._has_path(os.path.abspath(name)) or self._has_path(os.path.realpath(name))
+
+    def _has_path(self, location: str) -> bool:
+        if any(_is_within(location, folder) for folder in self.folders):
+            return True
+        relative_parts = [
+            os.path.relpath(location, folder).split(os.sep) for folder in self.libraries if _is_within(location, folder)
+        ]
+        return any(not SITES & set(parts) for parts in relative_parts)
 
 
-def _is_covered_path(location: str) -> bool:
-    if any(_is_within(location, folder) for folder in (*_site_folders(), str(ROOT))):
-        return True
-    relative_parts = [
-        os.path.relpath(location, folder).split(os.sep) for folder in _library_folders() if _is_within(location, folder)
-    ]
-    return any(not SITES & set(parts) for parts in relative_parts)
+def _list_covered() -> _Covered:
+    """Return the covered folders, for all the paths of one check."""
+    return _Covered(frozenset({*_site_folders(), str(ROOT)}), frozenset(_library_folders()))
 
 
 def _is_within(location: str, folder: str) -> bool:
