@@ -39,7 +39,7 @@ from protocol.preflight import neighbours, written_study
 from protocol.witnesses import registered
 from protocol.workspace import imports
 from protocol.workspace.drift import ROOT
-from protocol.workspace.planned_study import PlannedStudy, read_protocol
+from protocol.workspace.planned_study import PlannedStudy
 
 # Words of the output that the help explains.
 TERMS = (
@@ -188,15 +188,16 @@ def register(
         return _complete_locking(registration, key)
     lock.refuse_second(folder)
     reference, reproduced = (None, None) if parent is None else parent
-    with phase(f"reading {PROTOCOL} and its policies"):
-        data, protocol = read_protocol(folder)
-        planned = PlannedStudy(protocol, home, folder=folder)
-    frozen_items = written_study.freeze_checked_items(
-        planned,
+    data, planned, frozen_items = written_study.read_written_study(
+        folder,
+        home,
         opens_held_out=True,
         is_replication=reproduced is not None,
-        is_older=version_1.is_replicated(reference, closure.sha256_hex(data)),
+        is_older=lambda data: version_1.is_replicated(reference, closure.sha256_hex(data)),
     )
+    protocol = planned.protocol
+    if protocol.decodes:
+        planned.files()  # refuses missing files before anything is hashed
     cited = {} if reference else citations.open_cited(folder, protocol.content())
     signer = signing.usable_public_key(key) if key else None
     moment = {

@@ -135,15 +135,17 @@ def act(args: Options, is_typed: bool) -> int:
         raise BadInput(f"--out {args.out}: is not empty; name a new folder")
     if is_typed:
         imports.refuse_uncovered()
-    with phase(f"reading {PROTOCOL} and its policies"):
-        protocol = read_decoded_protocol(args.folder)
+    _, written, items = written_study.read_written_study(
+        args.folder,
+        files.cache_home(),
+        opens_held_out=False,
+        is_decoded=True,
+        is_older=lambda data: Registration(args.folder).has(lock.NAME),  # locks older than gates keep their protocol
+    )
+    protocol = written.protocol
     citations.open_cited(args.folder, protocol.content())
     models = choose_stand_ins(protocol, args.stand_in)
-    items = written_study.freeze_checked_items(
-        PlannedStudy(written_study.with_stand_ins(protocol, models), files.cache_home(), folder=args.folder),
-        opens_held_out=False,
-        is_older=Registration(args.folder).has(lock.NAME),  # locks older than gates keep their protocol
-    )
+    written._replace(protocol=written_study.with_stand_ins(protocol, models)).files()  # refuses missing files
     # Imported late: torch and scipy are slow, and --help and the refusals above do not need them.
     with phase("loading torch"):
         from analysis.simulation import confirm_power

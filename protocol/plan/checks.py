@@ -30,13 +30,18 @@ TOLERANCE = Decimal("0.02")  # for new registrations; older ones may have up to 
 Evicts: TypeAlias = Callable[[str], bool]  # whether the named arm is none of the full cache
 
 
-def check(design: Design) -> None:
-    """Raise Fault for the first error. Builds the policies, which needs torch."""
+def check(design: Design, before_policies: Callable[[Design], object] = lambda design: None) -> None:
+    """Raise Fault for the first error. Builds the policies, which needs torch and takes seconds: `before_policies` is
+    called before, with a design whose fields and names are in order.
+    """
+    for fault in itertools.chain(_fields(design) if design.decodes else (), _repeated(design)):
+        raise Fault(fault)
+    before_policies(design)
     named: Iterator[str] = iter(())
     if design.decodes:
         from protocol.plan import policy_checks
 
-        named = itertools.chain(_fields(design), _repeated(design), policy_checks.faults(design))
+        named = policy_checks.faults(design)
     for fault in itertools.chain(named, faults(design, lambda arm: not design.is_full(arm))):
         raise Fault(fault)
 

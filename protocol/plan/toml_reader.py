@@ -7,7 +7,7 @@ field and the fix.
 import codecs
 import re
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from decimal import Decimal
 from pathlib import Path
@@ -19,11 +19,13 @@ from protocol.plan import checks
 from protocol.plan.design import DESIGN, Design
 
 
-def parse(data: bytes, source: str) -> Design:
-    """Return the protocol in `data`. Raises BadInput, one line with the field and the fix."""
+def parse(data: bytes, source: str, before_policies: Callable[[Design], object] = lambda design: None) -> Design:
+    """Return the protocol in `data`. Raises BadInput, one line with the field and the fix. before_policies: refuses
+    what takes no policy to see, before torch is loaded.
+    """
     design = parse_unchecked(data, source)
     try:
-        checks.check(design)
+        checks.check(design, before_policies)
     except Fault as fault:
         raise _refusal(data.decode("utf-8"), source, fault.author_message) from None
     return design

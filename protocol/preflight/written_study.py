@@ -3,27 +3,66 @@
 Nothing here loads torch, so that these refusals take a second. A rehearsal makes the same checks.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from pathlib import Path
+from typing import Any, NamedTuple
 
 from protocol import grading
 from protocol.evidence.registration import PROTOCOL
+from protocol.formats import runners
 from protocol.formats.progress_display import phase
 from protocol.formats.refusals import BadInput
 from protocol.lock import frozen_problems, task_splits
-from protocol.plan import checks
+from protocol.plan import checks, toml_reader
 from protocol.plan.design import Design
 from protocol.tasks.registry import PLUGINS
-from protocol.workspace import imports
+from protocol.workspace import drift, imports
 from protocol.workspace.planned_study import PlannedStudy
 
 
-def freeze_checked_items(
+class WrittenStudy(NamedTuple):
+    data: bytes  # of protocol.toml
+    planned: PlannedStudy
+    items: dict[str, Any]  # the problems of each task, as a lock has them
+
+
+def read_written_study(
+    folder: Path,
+    home: Path,
+    *,
+    opens_held_out: bool,
+    is_decoded: bool = False,
+    is_replication: bool = False,
+    is_older: Callable[[bytes], bool] = lambda data: False,
+) -> WrittenStudy:
+    """Read protocol.toml and the problems of its tasks. Raises BadInput or Drifted for everything that the files of
+    the study show and that registering refuses: for all that takes no policy to see before the policies are built.
+
+    is_decoded: refuse a study that another harness runs. is_older: of the bytes of protocol.toml; the other
+    arguments are those of `_freeze_checked_items`.
+    """
+    data, items = drift.read_protocol_bytes(folder), dict[str, Any]()
+
+    def check_files(protocol: Design) -> None:
+        if is_decoded and not protocol.decodes:
+            raise BadInput(runners.describe_refusal(folder))
+        planned = PlannedStudy(protocol, home, folder=folder)
+        items.update(
+            _freeze_checked_items(
+                planned, opens_held_out=opens_held_out, is_replication=is_replication, is_older=is_older(data)
+            )
+        )
+
+    with phase(f"reading {PROTOCOL} and its policies"):
+        protocol = toml_reader.parse(data, str(folder / PROTOCOL), check_files)
+    return WrittenStudy(data, PlannedStudy(protocol, home, folder=folder), items)
+
+
+def _freeze_checked_items(
     planned: PlannedStudy, *, opens_held_out: bool, is_replication: bool = False, is_older: bool = False
 ) -> dict[str, Any]:
-    """Return the problems of each task, as a lock has them. Raises BadInput or Drifted for everything that the files
-    of the study show and that registering refuses.
+    """Return the problems of each task, as a lock has them.
 
     opens_held_out: check the answers of held-out published problems too; those of a user's file always are.
     is_replication: the method was accepted by the rules of its parent's time. is_older: so were a missing gate,
@@ -38,7 +77,6 @@ def freeze_checked_items(
         items = frozen_problems.freeze_items(planned)
         if protocol.decodes:
             refuse_unlocked_plugins(protocol)
-            planned.files()  # refuses missing files before anything is hashed
     if not is_replication:
         task_splits.refuse_few_topics(items, planned.tasks)
     with phase("checking the method against the data"):
@@ -47,6 +85,7 @@ def freeze_checked_items(
         scored = frozen_problems.scored_tasks(items, planned)
         planned_size.refuse_few_clusters(items)
         rule_checks.refuse_method(protocol, items, scored, is_replication=is_replication)
+        rule_checks.refuse_looks(protocol, items, scored)
     with phase("grading the gold answers"):
         opened = items if opens_held_out else {name: item | {"confirm": []} for name, item in items.items()}
         frozen_problems.refuse_wrong_golds(opened, planned.tasks)
