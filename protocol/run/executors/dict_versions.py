@@ -7,6 +7,7 @@ interpreter does not, names and values are compared one by one.
 import gc
 import operator
 import struct
+import sys
 from collections.abc import Mapping, Sequence
 from ctypes import c_uint64
 from typing import Any
@@ -19,6 +20,8 @@ OFFSET = struct.calcsize("nPn")  # count of references, type, number of entries
 
 def _count_changes() -> bool:
     """Return whether this interpreter numbers changes: each kind of one is tried."""
+    if sys.implementation.name != "cpython":  # elsewhere id() is no address
+        return False
     watched: dict[str, int] = {}
     counter = c_uint64.from_address(id(watched) + OFFSET)
 
