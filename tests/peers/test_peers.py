@@ -175,12 +175,18 @@ def model():
         ({"model": "chain-llama", "budget": 40}, "budget: the policy never evicts"),
         ({"model": "chain-llama", "policy": "snapkv", "budget": 1.5}, "a share of the prompt lies above 0 and below 1"),
         ({"model": "chain-llama", "policy": "snapkv", "budget": "0.5 of full"}, "can only be measured in a study"),
-        ({"model": "chain-llama", "policy": "snapkv", "budget": "bytes of 64"}, "bytes of 64 is divided by"),
-        ({"model": "chain-llama", "policy": "snapkv", "budget": "48 KiB"}, "48 KiB is divided by"),
+        (
+            {"model": "chain-llama", "policy": "snapkv", "budget": "bytes of 64"},
+            "a budget in bytes (bytes of 64) can only be converted",
+        ),
+        (
+            {"model": "chain-llama", "policy": "snapkv", "budget": "48 KiB"},
+            "a budget in bytes (48 KiB) can only be converted",
+        ),
         ({"model": "chain-llama", "policy": "snapkv", "budget": 40, "set": "window"}, "set: is not an object"),
         ({"model": "chain-llama", "policy": "snapkv", "budget": 40, "set": {"scoring.windo": 8}}, "scoring.window"),
         ({"model": "chain-llama", "query": -1}, "query: -1 is not a whole number"),
-        ({"model": "chain-llama", "batch_size": "many"}, "batch_size: 'many' is no number of lanes"),
+        ({"model": "chain-llama", "batch_size": "many"}, "batch_size: 'many' is not a number of lanes"),
     ],
 )
 def test_arguments_are_refused_by_name(given, says):
