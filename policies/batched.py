@@ -21,7 +21,7 @@ from policies.contract import (
     TextProtection,
     View,
 )
-from policies.policy import Policy, is_broken, refuse_subclass
+from policies.policy import Policy, is_broken
 from policies.signal_protocols import CacheSignal
 
 
@@ -96,7 +96,6 @@ def select_batch_unchecked(policy: Policy, view: View, budget: int) -> Tensor:
     filled, lanes = view.filled, len(batch.tokens)
     protected = protected_slots(policy.protect, view, batch, budget)
     scores = policy.scoring.score(view)
-    refuse_subclass(scores.slots)
     if not (has_lane_axis(scores.slots, lanes) and has_lane_axis(protected, lanes)):
         raise NotBatchable
     if scores.trunks is not None or scores.memory is not None or scores.segments is not None:
@@ -108,7 +107,6 @@ def select_batch_unchecked(policy: Policy, view: View, budget: int) -> Tensor:
     routed = routed._replace(slots=routed.slots.masked_fill(~filled, -torch.inf))
     counts, carried = policy.routing.allocate(view, routed, protected, budget)
     retained = policy.selection.select(view, routed, protected, counts)
-    refuse_subclass(routed.slots, retained)
     if not (has_lane_axis(routed.slots, lanes) and has_lane_axis(retained, lanes)):
         raise NotBatchable
     if policy.state.merge(view, routed, protected, retained) is not None or carried is not None:

@@ -210,7 +210,6 @@ class Policy:
         if not fits:
             refuse_below(budget, int(protected.sum(-1).max()), self.protect)
         scores = self.scoring.score(view)
-        refuse_subclass(scores.slots)
         refuse_non_finite(scores.slots, filled)
         eviction = Eviction(keep_all(view), None, view.routing_state)
         if not fits:
@@ -234,16 +233,13 @@ class Policy:
         filled = view.filled
         if isinstance(self.routing, RescoringRouting):
             scores = self.routing.rescore(view, scores)
-            refuse_subclass(scores.slots)
             refuse_non_finite(scores.slots, filled)
         routed = self.routing.route(scores, view.layers, view.kv_heads)
         routed = routed._replace(slots=routed.slots.masked_fill(~filled, -torch.inf))
         allocation = self.routing.allocate(view, routed, protected, budget)
-        refuse_subclass(routed.slots, allocation.counts)
         refuse_overspent(allocation.counts, budget, bounds=self.routing.bounds)
         retained = self.selection.select(view, routed, protected, allocation.counts)
         merging = self.state.merge(view, routed, protected, retained)
-        refuse_subclass(retained, *(merging or ()))
         if merging is not None:
             refuse_units(scores)
             retained = merging.retained
@@ -275,13 +271,6 @@ def refuse_below(budget: int, least: int, protect: Protection) -> None:
             f"budget of {budget} slots is below the {least} protected slots of {protect}; raise the budget "
             f"to at least {max(1, least)} or protect fewer"
         )
-
-
-def refuse_subclass(*tensors: Tensor) -> None:
-    """Refuse tensors of a class of their own: each operation on one calls its code, that of the engine too."""
-    for tensor in tensors:
-        if type(tensor) is not Tensor:
-            raise ValueError(f"what a part of a policy returns must be a torch.Tensor, not a {type(tensor).__name__}")
 
 
 def refuse_non_finite(slots: Tensor, filled: Tensor) -> None:

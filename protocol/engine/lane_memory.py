@@ -27,7 +27,7 @@ from policies import (
 )
 from policies.signals import lane_matmul, softmax_with_sink, upcast
 from protocol.engine import merging
-from protocol.engine.own_parts import copy_for, count_reachable_bytes, is_plain, map_tensors
+from protocol.engine.own_parts import copy_for, map_tensors
 from protocol.engine.slots import CachedSlots
 
 FOLD_SIZE = 4
@@ -105,11 +105,8 @@ class Memory:
     def bytes(self) -> int:
         folded = (*self.sums.values(), *self.fed_states.values())
         traced = (state for states in self.traces.values() for state in states.values())
-        states = (self.recent, self.routed, *folded, *traced)
-        if not all(map(is_plain, (*states, self.remembered))):  # what own code keeps is not its word
-            return self.pending.bytes() + self.positions.nbytes + count_reachable_bytes((*states, self.remembered))
+        states = (self.positions, self.recent, self.routed, *folded, *traced)
         remembered = () if self.remembered is None else self.remembered.tensors()
-        states = (self.positions, *states)
         return self.pending.bytes() + sum(tensor.nbytes for tensor in (*iterate_tensors(states), *remembered))
 
     @property

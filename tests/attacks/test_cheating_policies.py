@@ -69,16 +69,13 @@ EVERYTHING = "does all of these"
 @pytest.fixture
 def undone():
     """What a policy changed is as it was after the test."""
-    import asyncio
     import atexit
     import csv
     import decimal
     import gc
-    import locale
     import os
     import signal
     import statistics
-    import warnings
 
     import numpy as np
     import torch
@@ -87,7 +84,6 @@ def undone():
     from protocol.engine import sampling, slots
     from protocol.run.executors import own_code
 
-    filters = warnings.filters[:]
     settings = (sys.path[:], sys.meta_path[:], sys.getrecursionlimit(), torch.get_num_threads(), np.geterr())
     mean = statistics.mean
 
@@ -97,15 +93,6 @@ def undone():
         torch.set_num_threads(settings[3])
         np.seterr(**settings[4])
         torch.set_default_dtype(torch.float32)
-        torch.set_autocast_enabled("cpu", False)
-        torch.backends.cuda.enable_flash_sdp(True)
-        torch.nn.modules.module._global_forward_hooks.clear()
-        if torch._C._autograd._top_saved_tensors_default_hooks(False):
-            torch._C._autograd._pop_saved_tensors_default_hooks()
-        asyncio._set_running_loop(None)
-        locale.setlocale(locale.LC_NUMERIC, "C")
-        re._cache.clear()
-        warnings.filters[:] = filters
         torch.set_flush_denormal(False)
         torch.use_deterministic_algorithms(False)
         torch.utils.deterministic.fill_uninitialized_memory = True

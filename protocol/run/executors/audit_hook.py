@@ -28,15 +28,8 @@ HARMLESS_ATTRIBUTES = frozenset({"__code__", "f_code", "__defaults__", "__kwdefa
 HARMLESS_WRITES = frozenset({"__doc__", "__module__"})
 FOLDER_EVENTS = frozenset({"os.listdir", "os.scandir"})
 # They keep what they are given in the interpreter, where nothing can read it back, and raise no event by themselves.
-REGISTERS = {
-    **dict.fromkeys(("register", "unregister", "register_error"), ("codecs", "_codecs")),
-    "field_size_limit": ("csv", "_csv"),
-    "freeze": ("gc",),
-    "umask": ("os", "posix"),
-}
+REGISTERS = ("codecs.register", "codecs.unregister", "codecs.register_error", "csv.field_size_limit")
 PATH_FINDER = "<frozen importlib._bootstrap_external>"  # no own code has this name: it cannot be made
-DISPATCHER = "torch._C._dispatch_library"  # operators of torch: what they call cannot be read back
-OPERATORS = (__file__, torch.library.__file__, os.path.dirname(torch._library.__file__))  # whose frames define them
 CODE_SUFFIXES = (".py", ".pyc", ".so")
 
 
@@ -80,12 +73,11 @@ class Rules(NamedTuple):
 
 @cache
 def announce_registers() -> None:
-    """Make REGISTERS and the dispatcher of torch raise an event of their names, in all modules that have them."""
-    torch._C._dispatch_library = _announce(DISPATCHER, torch._C._dispatch_library)
-    for function, modules in REGISTERS.items():
-        for owner in (sys.modules[module] for module in modules if module in sys.modules):
-            if hasattr(owner, function):
-                setattr(owner, function, _announce(f"{modules[0]}.{function}", getattr(owner, function)))
+    """Make REGISTERS raise an event of their names, in all modules that have them."""
+    for name in REGISTERS:
+        module, function = name.split(".")
+        for owner in (sys.modules[module], sys.modules[f"_{module}"]):
+            setattr(owner, function, _announce(name, getattr(owner, function)))
 
 
 def _announce(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
@@ -116,10 +108,7 @@ def get_guard() -> tuple[Callable[[Rules], None], Callable[[Rules], None]]:
         if rules.is_loading and event in LOADING_EVENTS:
             return
         asks_for_its_frame = True
-        try:
-            caller = get_frame(1)
-        except ValueError:  # the interpreter ends, and calls this from no frame
-            return
+        caller = get_frame(1)
         if reason := _describe_attempt(event, arguments, rules, caller, frame_readers):
             rules.attempts.append(reason)
             raise Confined(f"a policy used {reason}")
@@ -141,8 +130,6 @@ def _describe_attempt(
         return ""
     frame: FrameType | None = caller
     while frame is not None and frame is not rules.base and not rules.is_own(frame):
-        if event == DISPATCHER and not frame.f_code.co_filename.startswith(OPERATORS):  # a library defines its own
-            return ""
         frame = frame.f_back
     if frame is None or frame is rules.base:
         return ""

@@ -54,7 +54,7 @@ def _count_changes() -> bool:
 
 def _get_dict(namespace: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the dict behind the view that a class gives of its names, or the dict itself."""
-    return namespace if issubclass(type(namespace), dict) else next(iter(gc.get_referents(namespace)))
+    return namespace if type(namespace) is dict else next(iter(gc.get_referents(namespace)))
 
 
 class DictVersions:

@@ -8,22 +8,17 @@ scoring declares, which is counted. This is no sandbox: docs/threat-model.md say
 """
 
 import _signal  # type: ignore[import-not-found]  # not `signal`, which looks handlers up by value
-import asyncio
 import atexit
 import contextvars
-import csv
 import decimal
 import faulthandler
 import gc
-import locale
 import operator
 import os
 import random
 import signal
-import socket
 import sys
 import threading
-import tracemalloc
 import warnings
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -56,8 +51,6 @@ from protocol.tasks import registry
 
 HOOK_COUNTERS = frozenset({"torch.utils.hooks.RemovableHandle"})
 CHECK_SHARE = 100  # of the time that passes between two checks, one takes one part
-# Leaving the inference mode of torch puts some of these back.
-UNDONE_AT_THE_END = ("how torch attends", "the automatic dtypes of torch", "hooks of saved tensors")
 # What to do in place of what is refused, by how the refusal begins.
 INSTEAD = {
     "used open": "pass data to a policy as settings, or as constants of its module",
@@ -201,11 +194,8 @@ class Confinement:
         self._own_state = self._read_own_state()
 
     def check_now_and_then(self) -> None:
-        """Check, unless that would take more than a hundredth of the time; settings that end with the run always."""
+        """Check, unless that would take more than a hundredth of the time."""
         self._refuse_attempts()
-        for where in UNDONE_AT_THE_END:
-            if _PROCESS[where]() != self._process[where]:
-                raise self._tampered(f"changed {where}")
         start = perf_counter()
         if start >= self._next_check:
             self.check()
@@ -215,7 +205,6 @@ class Confinement:
     def check(self) -> None:
         """Raise Tampered if this code tried what it may not, changed what is not its own, or keeps anything."""
         self._refuse_attempts()
-        addition = next(self._surroundings.find_additions(), None) if self._is_running else None
         if self._is_running and self._surroundings.has_new_modules():
             if late := [name for name in self._list_own_modules() if name not in self._own_modules]:
                 raise self._tampered(f"loads {late[0]} while it runs: import it at the top of the module")
@@ -233,8 +222,6 @@ class Confinement:
         for name, function in _list_attention_functions().items():
             if self._surroundings.is_own(function):
                 raise self._tampered(f"changed the attention {name}")
-        if addition is not None:
-            raise self._tampered(f"added to {addition}")
         if not self._is_running or self._own_state is None:
             return
         if name := self._own_state.first_change(self._read_own_state()):
@@ -292,30 +279,21 @@ def _read_process() -> dict[str, object]:
     return {where: read() for where, read in _PROCESS.items()}
 
 
-_TIMERS = (signal.ITIMER_REAL, signal.ITIMER_VIRTUAL, signal.ITIMER_PROF)
-_OPEN_FILES = "/dev/fd"
 _deterministic: Any = torch.utils.deterministic
 _PROCESS: Mapping[str, Callable[[], object]] = MappingProxyType(
     {
         "the environment": lambda: dict(os.environ),
         "the working directory": os.getcwd,
         "signal handlers": lambda: [id(_signal.getsignal(number)) for number in range(1, signal.NSIG) if number < 32],
-        "signal timers": lambda: [[seconds > 0 for seconds in signal.getitimer(timer)] for timer in _TIMERS],
+        "signal timers": lambda: [signal.getitimer(timer)[1] for timer in (signal.ITIMER_REAL, signal.ITIMER_PROF)],
         "the functions that run at exit": atexit._ncallbacks,
         "garbage collector callbacks": lambda: [*map(id, gc.callbacks)],
-        "blocked signals": lambda: signal.pthread_sigmask(signal.SIG_BLOCK, ()),
-        "the locale": lambda: locale.setlocale(locale.LC_ALL),
-        "the timeout of sockets": socket.getdefaulttimeout,
-        "the event loop": lambda: id(asyncio._get_running_loop()),
-        "dialects": lambda: [(name, id(csv.get_dialect(name))) for name in csv.list_dialects()],
-        "open files": lambda: frozenset(os.listdir(_OPEN_FILES) if os.path.isdir(_OPEN_FILES) else ()),
         "the garbage collector": lambda: (gc.isenabled(), gc.get_threshold(), gc.get_debug()),
         "the threads of the process": lambda: _list_threads(),
         "the trace functions of the process": lambda: (sys.gettrace(), sys.getprofile(), threading.gettrace()),
         "interpreter limits": lambda: (
             *(sys.getrecursionlimit(), sys.getswitchinterval(), sys.get_int_max_str_digits()),
-            *(sys.dont_write_bytecode, faulthandler.is_enabled(), sys.get_asyncgen_hooks(), tracemalloc.is_tracing()),
-            *(sys.get_coroutine_origin_tracking_depth(), sys.getdlopenflags()),
+            *(sys.dont_write_bytecode, faulthandler.is_enabled(), sys.get_asyncgen_hooks()),
         ),
         "registrations of abstract classes": lambda: count_registrations() - get_load_recorder().registrations,
         "the import path": lambda: [*map(id, (*sys.path, *sys.meta_path, *sys.path_hooks))],
@@ -335,21 +313,7 @@ _PROCESS: Mapping[str, Callable[[], object]] = MappingProxyType(
             *(_deterministic.fill_uninitialized_memory, torch.is_anomaly_enabled()),
             *((torch.tensor([1e-39]) * 2).item(), torch.backends.mkldnn.enabled),  # 0 where denormals are flushed
             *(torch._C._len_torch_function_stack(), torch._C._len_torch_dispatch_stack()),
-            *(torch._C._get_mkldnn_enabled(), torch._C._get_nnpack_enabled(), torch.is_warn_always_enabled()),
-            *(torch.backends.opt_einsum.enabled, torch.backends.opt_einsum.strategy),
-            torch.is_grad_enabled() and torch.is_inference_mode_enabled(),
         ),
-        "how torch attends": lambda: (
-            *(torch._C._get_flash_sdp_enabled(), torch._C._get_math_sdp_enabled()),
-            *(torch._C._get_mem_efficient_sdp_enabled(), torch._C._get_cudnn_sdp_enabled()),
-            torch._C._get_sdp_priority_order(),
-        ),
-        "the automatic dtypes of torch": lambda: (
-            *((torch.is_autocast_enabled(kind), torch.get_autocast_dtype(kind)) for kind in ("cpu", "cuda")),
-            torch.is_autocast_cache_enabled(),
-        ),
-        "hooks of saved tensors": lambda: [*map(id, torch._C._autograd._top_saved_tensors_default_hooks(False) or ())],
-        "levels of transforms": lambda: torch._C._functorch.get_dynamic_layer_stack_depth(),
     }
 )
 

@@ -5,11 +5,8 @@ import functools
 import gc
 import importlib
 import operator
-import re
 import sys
 import threading
-import weakref
-from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from functools import cache
 from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
@@ -19,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from protocol.run.executors.dict_versions import IS_COUNTED, DictVersions
+from protocol.run.executors.dict_versions import DictVersions
 from protocol.run.executors.own_state import PLAIN, read_bases, read_names
 
 PROTECTED = ("protocol.engine", "protocol.run", "policies", "protocol.models.load")
@@ -31,9 +28,6 @@ LAZY_NAMES = (  # set when first read
 _HARMLESS_KINDS = (type(None), bool, type(threading.Lock()), type(threading.RLock()), torch.library.Library)
 _HOLDERS = (functools.partial, MethodType, operator.itemgetter, operator.attrgetter, operator.methodcaller)
 _NOT_MODULES: tuple[type, ...] = (dict, list, tuple, str, bytes, int, float, Tensor, np.ndarray)
-_FINALIZER: Any = weakref.finalize._Info  # type: ignore[attr-defined]
-_PLAIN_KINDS = frozenset({*PLAIN, weakref.finalize, ModuleType, re.Pattern, weakref.ref, weakref.KeyedRef})
-_CONTAINERS = (dict, list, set, deque)
 _FUNCTIONS = (FunctionType, BuiltinFunctionType, MethodType, type)
 _NAMES_OF_MODULE: Callable[[ModuleType], dict[str, Any]] = vars(ModuleType)["__dict__"].__get__
 
@@ -153,52 +147,6 @@ class Surroundings:
         self.foreign.update(id(each.owner) for each in self._namespaces)
         self.foreign.update(id(each.entries) for each in self._namespaces)
 
-        containers = [
-            (f"{each.where}.{name}", value)
-            for each in self._namespaces
-            for name, value in list(each.entries.items())
-            if issubclass(type(value), _CONTAINERS) and not (value is sys.modules or each.where == "torch.library")
-        ]
-        self._dicts = [(where, value) for where, value in containers if issubclass(type(value), dict)]
-        self._contents = [dict.copy(value) for _, value in self._dicts]
-        self._dict_versions = DictVersions([value for _, value in self._dicts])
-        others = [item for item in containers if not issubclass(type(item[1]), dict)]
-        self._list_names, self._lists = [where for where, _ in others], [value for _, value in others]
-        self._lengths = [*map(len, self._lists)]
-
-    def find_additions(self) -> Iterator[str]:
-        """Yield the name of each list, set or dict of a library that got what no library keeps there by itself: more
-        than plain values, classes and functions of libraries. While a library is loaded, only own code's is told.
-        """
-        is_loading = self.has_new_modules()
-        for number in self._dict_versions.find_changed():
-            where, now = self._dicts[number]
-            known = {(id(key), id(value)) for key, value in self._contents[number].items()}
-            added = [item for item in list(dict.items(now)) if (id(item[0]), id(item[1])) not in known]
-            if any(self.is_own(each) if is_loading else not self._is_plain(each) for item in added for each in item):
-                yield where
-            self._contents[number] = dict.copy(now)
-            self._dict_versions.accept(number)
-        lengths = [*map(len, self._lists)]
-        if lengths == self._lengths:
-            return
-        for where, now, before in zip(self._list_names, lengths, self._lengths, strict=True):
-            if now > before and not is_loading:
-                yield where
-        self._lengths = lengths
-
-    def _is_plain(self, value: object) -> bool:
-        kind: Any = type(value)
-        if kind is tuple:
-            return all(map(self._is_plain, value))  # type: ignore[call-overload]
-        if kind is BuiltinFunctionType:
-            return type(value.__self__) not in _NOT_MODULES  # type: ignore[attr-defined]
-        if issubclass(kind, (type, FunctionType)):
-            return not self.is_own(value)
-        if kind is _FINALIZER:  # with a function of torch, which ends operators of its own
-            return type(value.func) is FunctionType and value.func.__module__.startswith("torch.")  # type: ignore[attr-defined]
-        return kind in _PLAIN_KINDS
-
     def _read(self, name: str, module: ModuleType) -> Iterator[Namespace]:
         """Yield a module and its classes, unless they are own code's or not compared."""
         is_guarded = name in self._libraries or name.startswith(PROTECTED)
@@ -262,8 +210,6 @@ class Surroundings:
             namespace = self._namespaces[number]
             if (name := self._find_first_change(namespace)) is not None:
                 yield namespace, name
-            elif namespace.is_guarded and IS_COUNTED and _is_same(namespace.entries, namespace.accepted):
-                yield namespace, "<a name, and changed it back>"
             else:
                 self._accept(number)
 
@@ -321,10 +267,6 @@ class Surroundings:
                 if type(value) is FunctionType and self.is_own(value):
                     return f"{where}.{name}"
         return None
-
-
-def _is_same(now: Mapping[str, Any], before: Mapping[str, Any]) -> bool:
-    return len(now) == len(before) and all(map(operator.is_, now.values(), before.values()))
 
 
 def _is_alike(now: object, before: object) -> bool:
