@@ -58,9 +58,11 @@ def refuse_method(
             data_kind, way_out = (
                 ("scored answers", "") if name in scored else ("clusters", ", or take one problem of each cluster")
             )
+            of_draws = [each for each in ("draws", "seed") if getattr(protocol.decision, each) is not None]
+            left_out = f" and leave out {' and '.join(of_draws)}" if of_draws else ""
             raise BadInput(
                 f"decision.method: {method} is valid only for answers that are right or wrong and for "
-                f"independent problems, but {name} has {data_kind}; write {ANYTIME_METHOD}{way_out}"
+                f"independent problems, but {name} has {data_kind}; write {ANYTIME_METHOD}{left_out}{way_out}"
             )
 
 
