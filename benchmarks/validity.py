@@ -421,9 +421,9 @@ def _shorten(message: str) -> str:
     if found := re.search(r"decides ([\d.e-]+) % .* (?:level|alpha) ([\d.]+) %", message):
         return f"{float(found[1]) / float(found[2]):.2g} x"
     for words, short in (
-        ("weigh as", "too few clusters"),
-        ("holds for right and wrong answers alone", NOT_FOR_SUCH_DATA),
-        ("has no p below", "no p is small enough"),
+        ("an effective number of", "too few clusters"),
+        ("is valid only for answers that are right or wrong", NOT_FOR_SUCH_DATA),
+        ("cannot give a p below", "no p is small enough"),
     ):
         if words in message:
             return short

@@ -155,7 +155,7 @@ def test_a_cache_without_the_last_layer_is_broken_and_not_an_error():
 
     laws = TestLatest()
     laws.compress = compress
-    assert laws.broken()[EXACT] == "2 heads, and not 4"
+    assert laws.broken()[EXACT] == "2 heads instead of 4"
 
 
 def test_the_sliding_window_of_transformers_frees_nothing_before_the_next_token():
@@ -171,4 +171,4 @@ def test_the_sliding_window_of_transformers_frees_nothing_before_the_next_token(
 def test_what_is_broken_is_said_with_its_place():
     laws = TestLatest()
     laws.compress = change(drop_one)
-    assert laws.broken()[EXACT] == "head 0, ratio 0.25: 149 slots, and not 150"
+    assert laws.broken()[EXACT] == "head 0, ratio 0.25: kept 149 slots instead of 150"

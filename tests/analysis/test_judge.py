@@ -438,7 +438,7 @@ def test_a_line_that_is_no_record_is_refused_by_file_and_line(tmp_path, line, sa
 
 
 def test_a_folder_without_lock_or_records_is_refused(tmp_path):
-    with pytest.raises(RecordError, match=r"lock\.json: missing"):
+    with pytest.raises(RecordError, match=r"lock\.json: is missing"):
         judge(tmp_path)
     with pytest.raises(RecordError, match="no confirm records"):
         judge(write(tmp_path, lambda lane: None))

@@ -91,4 +91,4 @@ def test_json_has_numbers():
 def test_one_format_at_a_time(capsys):
     with pytest.raises(SystemExit, match="2"):
         main(["registrations/quickstart", "--latex", "--json"])
-    assert "leave one of both out" in capsys.readouterr().err
+    assert "leave one of them out" in capsys.readouterr().err

@@ -272,7 +272,7 @@ def test_dissolution_by_hand():
 
 def test_protected_trunks_above_the_budget_are_refused():
     with pytest.raises(
-        BudgetError, match="budget of 7 slots is below the 8 slots of the trunks that hold the 2 protected"
+        BudgetError, match="budget of 7 slots is below the 8 slots of the trunks that contain the 2 protected"
     ):
         dissolved((4, 4, 4), (0.1, 0.9, 0.9), budget=7, protected=[0, 11])
 

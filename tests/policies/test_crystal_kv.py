@@ -151,7 +151,7 @@ def test_without_any_crf_budgets_stay_and_without_some_of_it_they_are_nought():
     idle = adaptive_budget(torch.tensor([[0.0, 0.0], [1.0, 0.0]]), budget, 64)
     assert idle.tolist() == [[0, 0], [64, 0]]
     assert adaptive_budget(torch.tensor([[0.0, 0.0], [2.0, 0.0]]), idle, 64).tolist() == [[0, 0], [64, 0]]
-    with pytest.raises(ValueError, match="budget must be above 0 for a head whose crf is"):
+    with pytest.raises(ValueError, match="budget must be above 0 for every head whose crf is"):
         adaptive_budget(torch.tensor([[1.0, 0.0], [1.0, 0.0]]), idle, 64)
 
 

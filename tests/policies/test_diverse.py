@@ -165,7 +165,7 @@ def test_protected_slots_are_kept_and_push_away_what_is_like_them():
 
 def test_one_keep_set_a_head_is_refused():
     policy = policies.get("1d_div", scoring=policies.get("knorm").scoring, routing=PerHead())
-    with pytest.raises(ValueError, match="one set for all layers and heads: choose Shared"):
+    with pytest.raises(ValueError, match="one set for all layers and heads; choose Shared"):
         policy.keep(a_view(a_prompt(40), [policy]), 20)
 
 

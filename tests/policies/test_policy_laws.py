@@ -286,7 +286,7 @@ def test_protected_trunks_larger_than_the_budget_are_refused_by_name():
     prompt = a_prompt(96)
     view = a_view(prompt, [policy], sentence_ends=())
     with pytest.raises(
-        BudgetError, match="budget of 63 slots is below the 64 slots of the trunks that hold the 33 protected"
+        BudgetError, match="budget of 63 slots is below the 64 slots of the trunks that contain the 33 protected"
     ):
         policy.keep(view, 63)
     assert policy.keep(view, 64).sum(-1).tolist() == [[64, 64], [64, 64]]
@@ -373,7 +373,7 @@ def test_scores_of_another_shape_are_refused_with_the_shape_that_they_want(shape
         def score(self, view):
             return Scores(torch.zeros(shape))
 
-    with pytest.raises(ValueError, match=rf"\[layer, kv_head, 250\], not of shape {re.escape(str(list(shape)))}"):
+    with pytest.raises(ValueError, match=rf"\[layer, kv_head, 250\], .* not {re.escape(str(list(shape)))}"):
         keep(Policy(scoring=Misshapen()), 200, a_prompt(250))
 
 
@@ -421,7 +421,7 @@ class Careless:
 def test_a_selection_that_keeps_another_number_is_refused():
     assert given(1, 2, 3, 4, budget=2, selection=Careless(2)) == [0, 1]
     for many in (1, 3):
-        with pytest.raises(ValueError, match=rf"selection kept \[\[{many}\]\] slots, allocated \[\[2\]\]"):
+        with pytest.raises(ValueError, match=rf"selection kept \[\[{many}\]\] slots, but \[\[2\]\] were allocated"):
             given(1, 2, 3, 4, budget=2, selection=Careless(many))
 
 

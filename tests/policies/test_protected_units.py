@@ -145,5 +145,5 @@ class Greedy:
 def test_a_policy_may_exceed_its_budget_by_what_it_protects_and_no_more():
     policy = of_trunks("crystal", worst(32), 32)
     greedy = replace(policy, selection=Greedy())
-    with pytest.raises(ValueError, match=r"selection kept \[\[300\]\] slots, allocated \[\[200\]\]"):
+    with pytest.raises(ValueError, match=r"selection kept \[\[300\]\] slots, but \[\[200\]\] were allocated"):
         greedy.keep(view_of(worst(32)), 200)

@@ -184,7 +184,7 @@ REFUSED = {
     ("raas", "scoring.threshold", 1): "threshold must be between 0 and 1",
     ("defensivekv", "scoring.norms", "paper"): "write one of heads, tokens, plain, not the text 'paper'",
     ("syn_mem", "state.mean", "median"): "write one of uniform, attention, not the text 'median'",
-    ("syn_mem", "state.share", 0): "share of the slots that hold spans must be above 0 and at most 1",
+    ("syn_mem", "state.share", 0): "share of the slots for spans must be above 0 and at most 1",
     ("syn_mem", "state.share", 1.5): "at most 1, not 1.5",
     ("syn_mem-2", "state.length", 0): "length of a span must be 1 or more, not 0",
     ("subspace", "state.rank", 0): "rank must be 1 or more, not 0",

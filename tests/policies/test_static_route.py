@@ -79,5 +79,5 @@ def test_protected_slots_come_first_and_what_is_left_stays_spread_out():
 
 
 def test_a_table_of_another_model_is_refused():
-    with pytest.raises(ValueError, match=r"routes must be of 2 layers and 2 KV heads, not of \[3, 2\]"):
+    with pytest.raises(ValueError, match=r"routes must be for 2 layers and 2 KV heads, not \[3, 2\]"):
         routed([[True, True]] * 3, 31)

@@ -217,7 +217,7 @@ def test_recent_slots_stay_beside_the_budgets():
 
 def test_scores_without_segments_are_refused_by_name():
     policy = replace(segmented([1, 2, 3]), scoring=Given((1, 2, 3)))
-    with pytest.raises(ValueError, match="scores have no segments: choose a scoring that has"):
+    with pytest.raises(ValueError, match="scores have no segments; choose a scoring that has"):
         policy.keep(an_event(None, [[0.1] * 3]), 2)
 
 

@@ -167,7 +167,7 @@ def test_a_look_that_was_not_registered_is_told(finished, change, message):
         ({"[gate]": "[exclude]\nprompt_tokens_above = 4000\n[gate]"}, "decision.looks: excluded problems would change"),
         (
             {
-                'rule = "superior"': 'rule = "equivalent"\nmargin = 0.1',
+                'rule = "superior"': 'rule = "equivalent"\nmargin = 0.01',
                 "at_least = 1\n": "",
                 'method = "sign-flip"': 'method = "t"',
             },

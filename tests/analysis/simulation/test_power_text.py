@@ -37,7 +37,9 @@ def test_a_study_that_can_see_twenty_points_is_told_in_one_line():
 def test_one_that_cannot_is_warned_of_with_the_number_that_would_see_ten(effects):
     _, said = power_text.describe_power(checks(n40=effects), "t", SAMPLES)
     assert said.startswith("WARNING: 40 problems are few: differences above 20 points can stay undetected;")
-    assert said.endswith("10 points need about 212 where arms disagree on 20 %, 658 where arms disagree on 60 %")
+    assert said.endswith(
+        "to detect 10 points, plan about 212 where arms disagree on 20 %, 658 where arms disagree on 60 %"
+    )
 
 
 def test_no_difference_at_all_is_said_where_none_can_be_seen():

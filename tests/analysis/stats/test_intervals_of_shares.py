@@ -65,7 +65,10 @@ def test_random_differences_are_joined_from_wilsons_limits():
         assert newcombe(count, of, other, of_other) == pytest.approx(theirs, abs=1e-12)
 
 
-@pytest.mark.parametrize(("count", "of", "says"), [(0, 0, "at least one"), (3, 2, "3 is not"), (-1, 2, "-1 is")])
+@pytest.mark.parametrize(
+    ("count", "of", "says"),
+    [(0, 0, "at least one"), (3, 2, "3 of 2 problems is impossible"), (-1, 2, "-1 of 2 problems is impossible")],
+)
 def test_what_is_no_share_is_refused_by_name(count, of, says):
     with pytest.raises(DegenerateDifference, match=says):
         clopper_pearson(count, of)

@@ -49,8 +49,8 @@ def test_a_long_problem_weighs_by_its_slots():
 @pytest.mark.parametrize(
     ("subject", "comparator", "says"),
     [
-        ([[1.0], [2.0]], [[1.0]], r"shapes \(2, 1\) and \(1, 1\)"),
-        ([1.0], [1.0], r"shapes \(1,\) and \(1,\)"),
+        ([[1.0], [2.0]], [[1.0]], r"the shapes are \(2, 1\) and \(1, 1\)"),
+        ([1.0], [1.0], r"the shapes are \(1,\) and \(1,\)"),
         (np.empty((0, 1)), np.empty((0, 1)), "same .problem, seed."),
         ([[0.0]], [[1.0]], "not positive and finite"),
         ([[1.0]], [[-1.0]], "not positive and finite"),

@@ -201,7 +201,7 @@ def test_a_model_in_which_both_bands_fall_on_one_layer_fails_the_lane(name, laye
     model = tiny(num_hidden_layers=layers)
     (outcome,) = answer(model, outside(20), [lane(every_fourth(name), 40)], max_new_tokens=3)
     assert isinstance(outcome, LaneFailure)
-    assert f"of a model of {layers} layers: set scoring.depth" in outcome.reason
+    assert f"of a model of {layers} layers; set scoring.depth" in outcome.reason
 
 
 def test_a_prompt_that_does_not_fit_fails_its_lane():

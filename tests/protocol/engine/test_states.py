@@ -376,6 +376,6 @@ def test_a_lane_computes_in_the_precision_of_its_network(dtype):
 
 def test_a_format_that_does_not_fit_the_heads_is_refused_before_a_token_is_fed():
     with pytest.raises(
-        BadInput, match=r"Quantised does not fit model tiny-Llama: q4_0 packs blocks of 32 numbers, and"
+        BadInput, match=r"Quantised does not fit model tiny-Llama: q4_0 packs blocks of 32 numbers, but"
     ):
         answer(tiny(), outside(9), [lane(get("full", {"state": "q4_0"}))], max_new_tokens=1)

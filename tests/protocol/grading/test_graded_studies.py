@@ -60,7 +60,7 @@ def test_a_study_without_mathematical_tasks_has_nothing_to_check():
 @pytest.mark.parametrize("place", ["p/1", "p/2"])  # development, held out
 def test_a_gold_that_does_not_verify_is_refused_by_its_id_and_not_shown(tiny, monkeypatch, place, bad):
     monkeypatch.setitem(GOLDS, place, bad)
-    with pytest.raises(BadInput, match=rf"tasks: tiny: the gold answer of {place} does not verify") as refusal:
+    with pytest.raises(BadInput, match=rf"tasks: tiny: the gold answer of {place} is not graded as correct") as refusal:
         frozen_problems.refuse_wrong_golds(items(["p/0", "p/1"], ["p/2"]), known())
     assert not bad or bad not in str(refusal.value)
 

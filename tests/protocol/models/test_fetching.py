@@ -76,7 +76,10 @@ def test_a_download_that_breaks_off_leaves_nothing(tmp_path):
 @pytest.mark.parametrize(
     ("damage", "named"),
     [
-        (lambda folder: (folder / "model.safetensors").write_bytes(b"weightz"), "model.safetensors is not the file"),
+        (
+            lambda folder: (folder / "model.safetensors").write_bytes(b"weightz"),
+            "model.safetensors has changed since it was stored",
+        ),
         (lambda folder: (folder / "tokenizer.json").unlink(), "tokenizer.json is missing"),
         (lambda folder: (folder / "chat_template.jinja").write_bytes(b""), "chat_template.jinja was added"),
         (lambda folder: (folder / checksums.SUMS_FILE).unlink(), "SHA256SUMS is missing"),

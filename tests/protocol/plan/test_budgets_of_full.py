@@ -41,8 +41,8 @@ def test_a_lock_has_the_mean_of_the_problems_and_the_slots_of_each_share():
     }
     assert full_use.read_means({"m": {"t": found}}) == {("m", "t"): Fraction(32, 3)}
     assert describe_full_use({"m": {"t": found}}) == [
-        "On m, t, the full cache held 10.7 slots per KV head and layer at the end of an answer, mean of 3 "
-        "development problems: 0.375 of full is 4 slots, 0.5 of full is 6 slots."
+        "On m, t, the full cache used 10.7 slots per KV head and layer at the end of an answer (mean of 3 "
+        "development problems): 0.375 of full is 4 slots, 0.5 of full is 6 slots."
     ]
 
 

@@ -81,7 +81,9 @@ def test_a_state_has_to_fit_the_heads_and_what_was_calibrated(monkeypatch):
     monkeypatch.setattr(calibration_paths, "statistics_paths", lambda model, home: {"bases": home})
     monkeypatch.setattr(calibration, "read_value", bases(8))
     slot_sizes.refuse_unfit_states(planned((CRYSTAL, RANK_8)))
-    with pytest.raises(BadInput, match=r"arms: 'crystal' does not fit path:/nowhere: state.rank: 9 directions"):
+    with pytest.raises(
+        BadInput, match=r"arms: 'crystal' does not fit path:/nowhere: state.rank: is 9, but 'bases' has 8 directions"
+    ):
         slot_sizes.refuse_unfit_states(planned((CRYSTAL, RANK_8.replace("= 8", "= 9"))))
     with pytest.raises(BadInput, match=r"arms: 'crystal' does not fit .*: state.rank: 32 coefficients save"):
         slot_sizes.refuse_unfit_states(planned((CRYSTAL, RANK_8.replace("= 8", "= 32"))))

@@ -111,7 +111,7 @@ def test_a_witness_that_cannot_be_had_leaves_nothing_behind(study):
 def test_an_answer_that_is_no_proof_is_not_kept(study):
     clerk = Clerk()
     clerk.stamp = lambda digest: b"something 1"
-    with pytest.raises(BadInput, match="no proof of lock"):
+    with pytest.raises(BadInput, match="not a proof of lock"):
         stamping.stamp(Registration(study), "lock", clerk)
     assert not (study / "anchors").exists()
 

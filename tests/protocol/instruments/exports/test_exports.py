@@ -180,11 +180,11 @@ def test_a_lock_without_a_verdict_has_its_text_and_no_statement(unconfirmed):
         (lambda lock: None, "No gate is registered: nothing checks whether the full cache can do the task."),
         (
             lambda lock: lock["protocol"]["content"].update(gate=GATE),
-            "Gate of smollm2-135m on needle-768: at least 0.90, at most 0.20 cut, published 0.95 ± 0.02.",
+            "Gate of smollm2-135m on needle-768: at least 0.90 correct, at most 0.20 cut, published 0.95 ± 0.02.",
         ),
         (
             lambda lock: lock["protocol"]["content"].update(gate=GATE),
-            "Gate of smollm2-135m on association-768: at least 0.50, at most 0.20 cut.",
+            "Gate of smollm2-135m on association-768: at least 0.50 correct, at most 0.20 cut.",
         ),
         (lambda lock: lock["protocol"]["content"].update(gate=GATE), "- gate.accuracy = 0.5"),
         (
