@@ -150,7 +150,7 @@ def act(args: Options, is_typed: bool) -> int:
     with phase("loading torch"):
         from analysis.simulation import confirm_power
         from policies.structure import structure
-        from protocol.preflight import rehearsal
+        from protocol.preflight import layer_support, rehearsal
 
     design = rehearsal.fit_to_machine(protocol, args.tokens)
     planned = PlannedStudy(design, files.cache_home(), folder=args.folder)
@@ -179,6 +179,7 @@ def act(args: Options, is_typed: bool) -> int:
     discordance = confirm_power.discordance_of_lanes(lanes, content["decision"])
     measured = [round(discordance, 3)] if discordance else []
     values = summarize(rehearsed) | {
+        "could_be_native": layer_support.could_be_native(written),  # as registered: no stand-in, on its own device
         "gate": development_results.gate_warnings(protocol, confirm_bodies),
         "opened": register.format_opened(fresh_lock),
         "power": confirm_power.describe_power(content, rehearsed.detectable, items, measured),
@@ -238,7 +239,6 @@ def summarize(rehearsal: Rehearsal) -> dict[str, Any]:
         },
         "full_use": rehearsal.full_use,
         "same_kept": rehearsal.same_kept,
-        "could_be_native": rehearsal.could_be_native,
     } | {name: value for values, _ in rehearsal.instruments for name, value in values.items()}
 
 

@@ -334,7 +334,8 @@ def next_step(status: StudyStatus, drifted: Sequence[str], is_anchored: bool = F
     """Return the next step."""
     if status.state in RUNNABLE_STATES and drifted:
         amend = f"; or: kv-prereg amend {status.folder} <new folder> --reason <why>"
-        return "restore the locked files" + (amend if status.state == "locked" else "")
+        way_back = drift.describe_way_back(Registration(Path(status.folder)), drifted)
+        return way_back + (amend if status.state == "locked" else "")
     match status.state:
         case "written" | "locking":
             return f"kv-prereg register {status.folder}"

@@ -72,15 +72,14 @@ def run(
 ) -> Run:
     """Decode every lane of every request; return one outcome or failure for each lane, in their order.
 
-    A context is fed once, in chunks of `prefill_chunk` tokens (None: one chunk), also for the requests after it that
-    have the same context; each lane keeps the slots that its
-    policy selects, then reads the query and its new tokens at their absolute positions. At most `max_concurrent` lanes
-    decode at once (None: as many as fit in half of the free memory). A lane that stops is replaced by the next one in
-    the order of the requests; a prompt is fed when its first lane is admitted. The batch composition is therefore a
-    function of the arguments alone. In another batch composition a lane computes the same values up to the rounding of
-    the dtype, and draws the same noise. `attention` is a registered name, None for the default of
-    `attention.kernels.choose_attention`, or an Attention. With the kernel "native" no value of a lane depends on the
-    batch composition; None and "eager" are the network's own forward.
+    A context is fed once, in chunks of `prefill_chunk` tokens (None: one chunk), and not again for the requests right
+    after it that have the same one. Each lane keeps the slots that its policy selects, then reads the query and its new
+    tokens at their absolute positions. At most `max_concurrent` lanes decode at once (None: as many as fit in half of
+    the free memory). A lane that stops is replaced by the next one in the order of the requests; a prompt is fed when
+    its first lane is admitted. The batch composition is therefore a function of the arguments alone. In another batch
+    composition a lane computes the same values up to the rounding of the dtype, and draws the same noise. `attention`
+    is a registered name, None for the default of `attention.kernels.choose_attention`, or an Attention. With the kernel
+    "native" no value of a lane depends on the batch composition; None and "eager" are the network's own forward.
 
     No eviction occurs before `first_event` new tokens have been fed: with 1 the first token of the answer is
     chosen over the whole query, with 0 the query may be evicted from before it. The eviction after the

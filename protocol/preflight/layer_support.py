@@ -91,7 +91,9 @@ def refuse_unfit_layers(planned: PlannedStudy) -> None:
 
 
 def could_be_native(planned: PlannedStudy) -> bool:
-    """Return whether the native kernel would decode every model and arm on this machine, and nobody chose a kernel."""
+    """Return whether the native kernel would decode every model and arm on this machine, where all models are, and the
+    protocol chooses no kernel.
+    """
     protocol = planned.protocol
     generation = protocol.generation
     if generation.kernel is not None or (generation.device, generation.dtype) != ("cpu", "float32"):

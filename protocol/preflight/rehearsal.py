@@ -24,7 +24,7 @@ from protocol.formats.progress_display import Progress, phase
 from protocol.formats.registry import load_attribute
 from protocol.plan import full_use, grid
 from protocol.plan.design import Design
-from protocol.preflight import feasibility, full_cache_use, layer_support, planned_size, same_slots, slot_sizes
+from protocol.preflight import feasibility, full_cache_use, planned_size, same_slots, slot_sizes
 from protocol.preflight.written_study import spread_ids, with_stand_ins
 from protocol.run import progress, runner, time_estimate
 from protocol.run.executors import Execute, Job, JobResult, JobUpdate
@@ -53,7 +53,7 @@ class Rehearsal(NamedTuple):
     peak. same_kept: as the field of this name in a lock. full_use: as this field of a lock, on the rehearsed
     problems; empty if no budget is a share of it. detectable: from `planned_size`, for the registered size.
     instruments: of each registered one that rehearses, its values and the lines about them. lanes: how many were
-    decoded; `bodies` has those of both phases in each. could_be_native: from `layer_support`, of the stand-ins.
+    decoded; `bodies` has those of both phases in each.
     """
 
     bodies: dict[str, list[dict[str, Any]]]
@@ -66,7 +66,6 @@ class Rehearsal(NamedTuple):
     detectable: dict[str, Any]
     instruments: list[tuple[dict[str, Any], list[str]]]
     lanes: int
-    could_be_native: bool
 
 
 def fit_to_machine(protocol: Design, tokens: int | None) -> Design:
@@ -186,7 +185,6 @@ def rehearse(
         effects,
         instruments,
         len(every_body),
-        layer_support.could_be_native(stand_in_plan),
     )
 
 

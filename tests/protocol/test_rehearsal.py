@@ -44,6 +44,7 @@ def test_every_cell_of_probe_and_confirm_runs_on_the_stand_in(written, tiny_mode
         **{("confirm", arm): 2 for arm in ("full", "chosen", "streaming", "snapkv")},
     }
     assert (found["lanes"], found["failed"]) == (24, 0)
+    assert not found["could_be_native"]  # the stand-in could, and of the registered model nothing is known
     assert {row["model"] for row in found["arms"]} == {f"hf:a/b@{'0' * 40}"}
     bodies = [record["body"] for record in records.read_records(tmp_path / "kept" / "probe")]
     assert len({(*body["cell"].values(), body["problem"]) for body in bodies}) == len(bodies) == 24

@@ -88,6 +88,10 @@ def test_the_native_kernel_is_recommended_where_it_could_decode_all_of_a_study(c
     monkeypatch.setenv("PATH", "")
     monkeypatch.delenv("CXX", raising=False)
     assert not layer_support.could_be_native(planned)
+    monkeypatch.undo()
+    assert layer_support.could_be_native(planned)
+    (planned.home / "config.json").unlink()  # the model is not on this machine
+    assert not layer_support.could_be_native(planned)
 
 
 @pytest.mark.parametrize("heads", [{"head_dim": 32}, {"hidden_size": 128, "num_attention_heads": 4}])

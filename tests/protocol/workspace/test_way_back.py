@@ -39,6 +39,7 @@ def test_outputs_are_read_in_a_worktree_of_the_commit_that_was_locked(tmp_path):
     assert refused.returncode == 3
     (message,) = (line for line in refused.stderr.splitlines() if "since the lock" in line)
     added = re.search(r"git worktree add --detach (\S+) [0-9a-f]{12}(?=;)", message)
+    assert added[0] in studies.command("status", folder, tree=tree).stdout
     subprocess.run(added[0].split(), cwd=tree, check=True, capture_output=True)
     named = re.search(r"python -m protocol COMMAND (\S+)", message)[1]
     assert named == str(folder)
