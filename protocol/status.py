@@ -30,6 +30,7 @@ from protocol.evidence.external.anchors import Anchor
 from protocol.evidence.external.missing_registrations import MissingRegistrations
 from protocol.evidence.registration import PROTOCOL, VERDICT, Registration
 from protocol.formats import escape, files
+from protocol.formats.copied_folders import find_copies
 from protocol.formats.progress_display import format_duration, phase
 from protocol.formats.refusals import BadInput, Tampered
 from protocol.formats.terminal import line_width, wrap_text
@@ -98,6 +99,7 @@ class Index(NamedTuple):
     unlocked: list[IndexEntry]  # folders with protocol.toml and nothing else
     counts: dict[str, int]
     removed: MissingRegistrations | None  # None for a single registration
+    copies: dict[str, str]  # by folder of a copy, which is not counted, the one with the same lock
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -107,14 +109,17 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def act(args: command.Options) -> int:
-    registered, written, counts, gone = read_index(args.folder)
+    registered, written, counts, gone, copies = read_index(args.folder)
     values = {
         "registrations": [entry.content() for entry in registered],
         "written": [entry.content() for entry in written],
         "counts": counts,
         "gone": gone and {"names": gone.names, "told": gone.is_complete},
+        "copies": copies,
     }
-    command.print_result(args.json, format_index(registered, written, counts, gone), values)
+    text = format_index(registered, written, counts, gone)
+    notes = [f"{name}: a copy of {original}, with its lock; not counted" for name, original in copies.items()]
+    command.print_result(args.json, "\n".join([text, *notes]), values)
     return 3 if counts["INVALID"] else 7 if counts["cannot tell"] else 0
 
 
@@ -214,13 +219,16 @@ def format_count(number: int, noun: str = "time") -> str:
 def read_index(folder: Path) -> Index:
     """Read the registration in `folder`, or those one level below it. Raises BadInput if there is none."""
     studies = find_registrations(folder)
+    copies = find_copies(study.folder for study in studies)
+    studies = [study for study in studies if study.folder not in copies]
     environment_of_machine = cache(installed_environment)
     with phase("reading the registrations"):
         entries = [read_entry(study, environment_of_machine) for study in studies]
     registered = [entry for entry in entries if entry.status.state != "written"]
     unlocked = [entry for entry in entries if entry.status.state == "written"]
     removed = None if Registration(folder) in studies else missing_registrations.find_missing(folder)
-    return Index(registered, unlocked, count_states(registered), removed)
+    names = {copy.name: original.name for copy, original in copies.items()}
+    return Index(registered, unlocked, count_states(registered), removed, names)
 
 
 def installed_environment() -> dict[str, Any]:

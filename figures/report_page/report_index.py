@@ -22,6 +22,7 @@ from figures.report_page import index_cards, judged_study, rendering
 from figures.report_page.answer import format_answer
 from figures.report_page.index_cards import ContrastMark
 from figures.report_page.rendering import Cell, NumberCell, render
+from protocol.formats.copied_folders import find_copies
 
 ENDING_EVENTS = {"withdraw": "withdrawn", "amended": "amended"}  # state by the event of the ledger's last line
 # the state of other studies by the latest document that exists
@@ -33,6 +34,7 @@ GROUPS = {
     "Registered, no verdict yet": ("locked", "claimed", "sealed"),
     "Ended without a verdict": ("amended", "withdrawn", "INVALID"),
     "Written, not registered": ("written",),
+    "Copies, not counted": ("copy",),
 }
 
 
@@ -58,7 +60,7 @@ class Entry(NamedTuple):
 
     @property
     def is_registered(self) -> bool:
-        return self.state != "written"
+        return self.state not in ("written", "copy")
 
 
 class Comparisons(NamedTuple):
@@ -76,7 +78,9 @@ MAX_CHARACTERS = 500  # characters of an error message about a damaged file, whi
 def read_comparisons(folder: Path) -> Comparisons:
     records: list[PolicyRecord] = []
     unreadable = []
-    for path in study_outcomes.list_registrations(folder):
+    paths = study_outcomes.list_registrations(folder)
+    copies = find_copies(paths)
+    for path in (path for path in paths if path not in copies):
         try:
             records += study_outcomes.read_records(path)
         except (RecordError, OSError):
@@ -86,10 +90,17 @@ def read_comparisons(folder: Path) -> Comparisons:
 
 def read_entries(folder: Path) -> list[Entry]:
     """Return an entry for every folder in FOLDER with a protocol or a lock, by name."""
-    return [
-        _read_entry(path)
+    paths = [
+        path
         for path in sorted(folder.iterdir())
         if any(os.path.lexists(path / name) for name in ("protocol.toml", "lock.json"))
+    ]
+    copies = find_copies(paths)
+    return [
+        Entry(path.name, "copy", "", reason=f"has the lock of {copies[path].name}")
+        if path in copies
+        else _read_entry(path)
+        for path in paths
     ]
 
 

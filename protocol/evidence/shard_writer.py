@@ -20,7 +20,7 @@ class ShardWriter:
     does not verify, AlreadyClaimed while another process appends and for a shard that was packed.
     """
 
-    def __init__(self, folder: Path, name: str = "shard-0.jsonl"):
+    def __init__(self, folder: Path, name: str = shards.OWN):
         self._folder, self._name = folder, name
 
     def __enter__(self) -> Self:

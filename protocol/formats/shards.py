@@ -13,6 +13,7 @@ from typing import IO
 from protocol.formats import files, gzip_file
 from protocol.formats.refusals import Tampered
 
+OWN = "shard-0.jsonl"  # of the lanes that a study decoded itself
 PACKED = ".gz"  # suffix of a packed shard
 MEMORY_SHARE = 2  # the lines of a shard may have half of this machine's memory
 

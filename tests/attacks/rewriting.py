@@ -107,7 +107,10 @@ def read_study(folder: Path) -> Rewrite:
         (folder / "protocol.toml").read_bytes(),
         json.loads((folder / "lock.json").read_bytes()),
         [{name: line[name] for name in ("event", "body", "time")} for line in lines],
-        {phase: list(_read_lanes(folder / place)) for phase, place in PLACES.items()},
+        {
+            phase: list(_read_lanes(folder / place)) if (folder / place).exists() else []
+            for phase, place in PLACES.items()
+        },
     )
 
 

@@ -1,4 +1,4 @@
-"""Small files that would stop a reader, copies that the clock betrays, and leftovers that accuse nobody."""
+"""Small files that would stop a reader, and leftovers that accuse nobody."""
 
 import gzip
 import os
@@ -9,7 +9,6 @@ import time
 from pathlib import Path
 
 import pytest
-import rewriting
 import studies
 from attacking import findings
 
@@ -22,25 +21,6 @@ from protocol.instruments.cost import measurement_file
 from protocol.plan import grid, toml_reader
 from protocol.recompute.changed_registrations import find_registrations
 from protocol.sandbox import sandbox
-
-
-def test_a_replication_with_the_seconds_of_its_parent_is_a_copy(confirmed, tmp_path):
-    copied = rewriting.read_study(confirmed)
-    for number, record in enumerate(copied.confirmed):  # a fast machine may measure the same for most lanes
-        record.costs["decode_seconds"] = f"{number}.125"
-    parent = rewriting.write_study(copied, tmp_path / "registrations" / "study")
-    lock = rewriting.digest(copied.lock)
-    copied.lock |= {"name": "study-001", "parent": {"name": "study", "lock": lock}}
-    child = rewriting.write_study(copied, tmp_path / "replications" / "study-001")
-    (stub := tmp_path / "archive" / "study").mkdir(parents=True)  # a copy that comes first and has nothing to compare
-    shutil.copy(parent / "lock.json", stub)
-    found = findings(child)["records"]
-    assert found["status"] == "failed"
-    assert "have exactly the seconds of study: they were copied, not run" in found["detail"]
-    copied.confirmed[0].costs["decode_seconds"] = "123.456"
-    shutil.rmtree(child)
-    assert findings(rewriting.write_study(copied, child))["records"]["status"] == "held"
-    assert findings(parent)["records"]["status"] == "held"
 
 
 def test_leftovers_of_editors_and_empty_folders_accuse_nobody(confirmed, tmp_path):

@@ -178,6 +178,23 @@ def the_subject_had_another_policy_from_the_start(rewrite):
         rewrite.lock[field]["crystal"] = rewrite.lock[field]["streaming"]
 
 
+@named("A1", REPLAY, "Another precision")
+def lanes_ran_in_another_precision_from_the_start(rewrite):
+    """What ran in float32 ran in bfloat16, as registered."""
+    was, now = 'dtype = "float32"', 'dtype = "bfloat16"'
+    registered(rewrite, was, now)["generation"]["dtype"] = "bfloat16"
+
+
+@named("A2", REPLAY, "A probe whose lanes were exchanged or invented", study="sweep")
+def the_probe_selected_another_candidate(rewrite):
+    """random was the best candidate on the development problems."""
+    from protocol import tasks
+
+    for lane in rewrite.of("random", "probe"):
+        gold = tasks.get(lane.cell["task"]).gold(lane.body["problem"])
+        lane.body |= {"text": f" {gold}", "answer": gold, "grade": "correct", "grade_reason": ""}
+
+
 @named("A1", REPLAY, "Weights that nobody else has")
 def other_weights_ran(rewrite):
     """The weights are those of a model that somebody else has."""

@@ -139,6 +139,10 @@ def close_ledger(study: Registration, amending_lock: Lock) -> None:
 
 def find_successor(study: Registration) -> Registration | None:
     """Return the sibling registration whose lock amends that of `study`; None where there is none."""
+    return next(_list_successors(study), None)
+
+
+def _list_successors(study: Registration) -> Iterator[Registration]:
     for path in sorted(study.folder.resolve().parent.glob(f"*/{lock.NAME}")):
         sibling = Registration(path.parent)
         try:
@@ -146,8 +150,7 @@ def find_successor(study: Registration) -> Registration | None:
         except Refusal:  # the sibling's audit reports the damage
             continue
         if amends and amends["lock"] == study.lock.digest:
-            return sibling
-    return None
+            yield sibling
 
 
 def is_unfinished(study: Registration, new: Path) -> bool:
@@ -193,8 +196,8 @@ def refuse_unclosed_parent(study: Registration) -> None:
 def verify(study: Registration) -> str:
     """Audit the amendment `study` and return a summary.
 
-    Raises NotRun when it is no amendment, CannotTell without the sibling folder of its parent, Unfinished
-    while the parent's ledger is open, Tampered when the two do not match.
+    Raises NotRun when it is no amendment, CannotTell without the sibling folder of its parent and where another one
+    amends it too, Unfinished while the parent's ledger is open, Tampered when the two do not match.
     """
     amends = study.lock.content.get("amends")
     if not amends:
@@ -216,6 +219,10 @@ def verify(study: Registration) -> str:
     expected_body = {"lock": study.lock.digest, "reason": amends["reason"]}
     if closed.event == "amended" and closed.body != expected_body:
         raise Tampered(f"{name}: its ledger was closed by another amendment, the lock {closed.body.get('lock')}")
+    if forks := [other.name for other in _list_successors(parent) if other.lock.digest != study.lock.digest]:
+        raise CannotTell(
+            f"{forks[0]} amends {name} too, but each version is amended once; one of the two hides another"
+        )
     moment = "after a claim" if amends["after_claim"] else "before any claim"
     return f"{name}, {moment}; {len(amends['diff'])} values differ, as listed"
 

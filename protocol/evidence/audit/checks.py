@@ -12,11 +12,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from protocol.evidence import ledger, probe_attempts, records, seal, verdict
-from protocol.evidence.audit import inventory
+from protocol.evidence.audit import copied_records, inventory
 from protocol.evidence.external.anchors import Anchor
 from protocol.evidence.records import Record
 from protocol.evidence.registration import ANCHORS, CITED, CLAIM, PROTOCOL, SELECTION, WITNESS, Registration
 from protocol.formats import files, journal, line_endings, shards
+from protocol.formats.citations import CITED_SHARD, CITES
 from protocol.formats.documents import Document
 from protocol.formats.findings import CannotTell, NotRun, Unfinished
 from protocol.formats.instruments import INSTRUMENTS
@@ -28,8 +29,6 @@ if TYPE_CHECKING:
     from protocol.evidence.late_randomness import Block
 
 COMPLETED = "lock.ots"  # the proof that `kv-prereg anchor --upgrade` completes with its block
-MIN_TIMES = 10  # different ones, of which none repeats by chance
-PURPOSES = frozenset({"confirm", "confirm, decrypted"})  # for which confirm reads held-out problems
 
 
 class Checks:
@@ -70,7 +69,9 @@ class Checks:
 
     def check_lock(self) -> str:
         self._check_cited("lock", self.study.lock.digest, "register", "lock")
-        return f"{self.study.lock.digest}, {len(self.study.lock.content['grid'])} cells"
+        name, grid = self.study.lock.content["name"], self.study.lock.content["grid"]
+        renamed = "" if name == self.study.name else f", locked under the name {name!a}"
+        return f"{self.study.lock.digest}, {len(grid)} cells{renamed}"
 
     def check_protocol(self) -> str:
         data = files.read(self.study.folder / PROTOCOL, files.MAX_DOCUMENT_BYTES)
@@ -146,7 +147,7 @@ class Checks:
         self._check_cited("selection", document.digest, "selection", "selection")
         if selection.inherited_digest(self.study):
             return self._check_inherited(document)
-        self._check_ledger_head(document)
+        self._check_ledger_head(document, "selection")
         events = [entry.event for entry in self.study.entries]
         attempts = events[: [*events, "selection"].index("selection")].count("probe")
         for record in self.study.probe_records:
@@ -164,7 +165,7 @@ class Checks:
             raise Tampered(f"{CLAIM}: names a selection other than {SELECTION}")
         self._check_witness(document.content.get(WITNESS, {}))
         self._check_cited("claim", document.digest, "claim", "claim")
-        self._check_ledger_head(document)
+        self._check_ledger_head(document, "claim")
         return f"names the lock; {self._count_attempts('attempt', self.study.own_records)} attempts"
 
     def _find_selection(self) -> str | None:
@@ -197,10 +198,11 @@ class Checks:
         if unknown_paths := _without_system_files(files.list_folder(self.folder)) - {trajectory_folder, *paths}:
             raise Tampered(f"{min(unknown_paths).name}: is not a file that kv-prereg writes as evidence")
         self._refuse_packed(paths)
-        self._refuse_copied_clocks()
         count = len(self.study.confirm_records)
         for name, shard in self.study.shards.items():
             self._refuse_torn(name, shard.torn)
+            self._refuse_other_shard(name, shard.records)
+        copied_records.refuse_copied(self.study)
         return f"{count} records, chained, in {len(paths)} shards"
 
     def check_trajectories(self) -> str:
@@ -238,7 +240,7 @@ class Checks:
     def check_seal(self) -> str:
         self._require_next(self.is_sealed, previous_reached=self.is_claimed)
         self._check_cited("seal", self.study.seal.digest, "seal", "seal")
-        self._check_ledger_head(self.study.seal)
+        self._check_ledger_head(self.study.seal, "seal")
         recomputed = seal.make_content(self.study, self.study.seal.content["ledger"])
         if wrong := closure.differences(self.study.seal.content, recomputed):
             raise Tampered(f"{seal.NAME}: {'; '.join(wrong[:3])}")
@@ -252,7 +254,7 @@ class Checks:
         if (content["lock"], content["seal"]) != (self.study.lock.digest, self.study.seal.digest):
             raise Tampered(f"{verdict.NAME}: names a different lock or seal")
         self._check_cited("verdict", self.study.digest(verdict.NAME), "verdict", "sha256")
-        self._check_ledger_head(self.study.verdict)
+        self._check_ledger_head(self.study.verdict, "verdict")
         return "names this lock, seal and ledger, and is the last line of the ledger"
 
     def check_anchors(self, anchors: Sequence[Anchor]) -> str:
@@ -278,7 +280,8 @@ class Checks:
                 task, purpose = entry.body["task"], entry.body["purpose"]
                 if task not in tasks:
                     raise Tampered(f"{ledger.NAME}: held-out ids of {task} were read, but that task is not registered")
-                if purpose not in PURPOSES:
+                is_sealed = isinstance(self.study.lock.content["data"].get(task), Mapping)
+                if purpose != ("confirm, decrypted" if is_sealed else "confirm"):
                     raise Tampered(
                         f"{ledger.NAME}: held-out ids were read for a purpose that is not allowed: {purpose}"
                     )
@@ -360,27 +363,22 @@ class Checks:
         if [entry.body.get(field) for entry in self.study.entries if entry.event == event] != [digest]:
             raise Tampered(f"the ledger's {event} line is missing or cites another {document}")
 
-    def _check_ledger_head(self, document: Document) -> None:
-        """Raise Tampered unless the ledger once had the count and the head in the document."""
-        head = document.content["ledger"]
-        if head["count"] > len(self.study.entries) or head != ledger.head_of(self.study.entries[: head["count"]]):
+    def _check_ledger_head(self, document: Document, event: str) -> None:
+        """Raise Tampered unless the document names the head of the ledger that its own line continues."""
+        head, entries = document.content["ledger"], self.study.entries
+        before = next((entry.index for entry in entries if entry.event == event), len(entries))
+        if head["count"] > len(entries) or head != ledger.head_of(entries[: head["count"]]):
             raise Tampered("names a ledger head that never was in this ledger; lines were removed or rewritten")
+        if head["count"] != before:
+            raise Tampered(f"names the ledger's first {head['count']} lines, but its own line comes after {before}")
 
-    def _refuse_copied_clocks(self) -> None:
-        """Raise Tampered where every lane took the very seconds that it took in the study that this one cites, if that
-        is beside it: no machine repeats its times, and whoever copies records has them.
-        """
-        parents = [one for one in self.study.find_parents() if files.exists(one.phase_folder("confirm"))]
-        if not parents:
-            return
-        ours = _lane_times(self.study.confirm_records)
-        for parent in parents:
-            theirs = _lane_times(parent.confirm_records)
-            shared = ours.keys() & theirs.keys()
-            if len({ours[lane] for lane in shared}) >= MIN_TIMES and all(ours[lane] == theirs[lane] for lane in shared):
-                raise Tampered(
-                    f"all {len(shared)} lanes have exactly the seconds of {parent.name}: they were copied, not run"
-                )
+    def _refuse_other_shard(self, name: str, recorded: Iterable[Record]) -> None:
+        """Raise Tampered unless a shard is the one that its records belong in: own ones, or those of cited arms."""
+        cited = self.study.lock.content.get(CITES, {})
+        for head in records.record_heads(recorded):
+            expected = CITED_SHARD if head.key.arm in cited else shards.OWN
+            if name != expected:
+                raise Tampered(f"{name}: has the record of {head.key}, which belongs in {expected}")
 
     def _refuse_packed(self, paths: Iterable[Path]) -> None:
         """Raise Tampered for a packed shard of a study that may go on: no run appends to such a file."""
@@ -397,16 +395,6 @@ class Checks:
             if self.has_ended:  # no later attempt will cut it off
                 return
             raise Unfinished(f"{text}, which the next attempt truncates")
-
-
-def _lane_times(recorded: Iterable[Record]) -> dict[records.Key, tuple[tuple[str, str], ...]]:
-    """Return what the clock said of each lane, by cell and problem."""
-    return {
-        records.body_key(record["body"]): tuple(
-            (name, value) for name, value in sorted(record["costs"].items()) if name.endswith("seconds")
-        )
-        for record in recorded
-    }
 
 
 def _without_system_files(paths: Iterable[Path]) -> set[Path]:

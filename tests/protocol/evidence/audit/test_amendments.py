@@ -213,6 +213,19 @@ def test_without_the_parent_an_amendment_cannot_be_told(old):
         amendment.verify(Registration.with_lock(new, held))
 
 
+def test_of_two_amendments_of_one_version_neither_can_be_told(old):
+    """The ledger of a judged version names neither; one of the two may have left out the version between."""
+    toy.confirm(old)
+    verdict.write(Registration.with_lock(old, lock.read(old)), toy.JUDGED)
+    first, second = old.parent / "first", old.parent / "second"
+    locked(first, changed(old, first))
+    amendment.verify(Registration(first))
+    locked(second, changed(old, second, seeds=(2,)))
+    for folder, other in ((first, second), (second, first)):
+        with pytest.raises(CannotTell, match=f"{other.name} amends old too"):
+            amendment.verify(Registration(folder))
+
+
 @pytest.mark.parametrize(
     ("field", "value"),
     [
