@@ -1,11 +1,13 @@
 """The self-test of a rule before it is locked: it must reach every verdict, and lose it when it should.
 
-The judge is run on simulated studies of the planned size whose verdict is known. A rule that cannot confirm
-has no power; one that cannot refute cannot fail; and one that still confirms when it must not (caches do not
-match, one win is missing, a lane has no grade, ...) lacks that check.
+The judge is run on simulated studies of the planned size whose verdict is known, and each verdict has to have its
+sentences. A rule that cannot confirm has no power; one that cannot refute cannot fail; and one that still confirms
+when it must not (caches do not match, one win is missing, a lane has no grade, ...) lacks that check.
 """
 
-from collections.abc import Mapping, Sequence
+import traceback
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -41,11 +43,14 @@ def run_self_test(plan: StudyPlan) -> dict[str, Any]:
         cases = {name: case for name, case in cases.items() if not case.scenario.unmatched}
     cases |= _gate_cases(plan, cases) | _memory_cases(plan, cases) | _floor_cases(plan)
     verdict_by_case: dict[str, str] = {}
+    verdicts = list(cases)[:3]
     for name, case in cases.items():
-        verdict_by_case[name] = _verdict(plan, case.scenario)
+        judged = _judge(plan, case.scenario)
+        verdict_by_case[name] = verdict_line.rule_verdict(judged)  # of a screening too
         if verdict_by_case[name] != case.expected:
             raise Vacuous(f"{rule}: {name}: says {verdict_by_case[name]}, not {case.expected}")
-    verdicts = list(verdict_by_case)[:3]
+        if name in verdicts:
+            _require_sentences(judged, case.expected, plan.content["decision"])
     return {
         "verdicts": {name: verdict_by_case[name] for name in verdicts},
         "gates": {name: verdict for name, verdict in verdict_by_case.items() if name not in verdicts},
@@ -108,12 +113,31 @@ def _floor_cases(plan: StudyPlan) -> dict[str, Case]:
     return {"no arm does better than a guess": Case(Scenario(wins, guessing=True), INCONCLUSIVE)}
 
 
-def _verdict(plan: StudyPlan, scenario: Scenario) -> str:
+def _judge(plan: StudyPlan, scenario: Scenario) -> dict[str, Any]:
     try:
-        verdict = verdict_line.rule_verdict(judge_study(simulate_study(plan, scenario)))  # of a screening too
+        return judge_study(simulate_study(plan, scenario))
     except ValueError as refused:
         raise Vacuous(str(refused)) from None
-    return verdict
+
+
+def _require_sentences(judged: dict[str, Any], verdict: str, decision: Mapping[str, Any]) -> None:
+    """Raise Vacuous if a sentence about this verdict cannot be composed: it would fail after the study has run."""
+    text = rules.RULES[judged["rule"]].text
+    sentences: dict[str, Callable[[], object]] = {
+        "answer": lambda: text.answer(judged, verdict, decision),
+        "proves": lambda: text.proves(judged | {"verdict": verdict}),
+        "limits": lambda: text.limits(judged),
+        "line": lambda: text.line(judged),
+    }
+    for name, compose in sentences.items():
+        try:
+            compose()
+        except Exception as error:
+            place = traceback.extract_tb(error.__traceback__)[-1]
+            raise Vacuous(
+                f"{judged['rule']}: its RuleText.{name} of a study that is {verdict} fails: {type(error).__name__}: "
+                f"{error} ({Path(place.filename).name}:{place.lineno})"
+            ) from error
 
 
 class _PlannedFamily:

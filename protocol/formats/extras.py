@@ -27,7 +27,7 @@ def install_hint(module: str | None) -> str:
     """Return how to install a missing module: "needs torch, which is not installed here; ..."."""
     package = (module or "").partition(".")[0]
     if package in PROJECT_PACKAGES:
-        return f"{module}: is missing from this installation; install kv-prereg again"
+        return f"{module}: is missing from this installation; correct the name where it is listed, or install again"
     extra = next((extra for extra, packages in EXTRAS.items() if package in packages), None)
     if extra is None:
         fix = f"no extra of kv-prereg installs it; run: pip install {package}"

@@ -8,6 +8,7 @@ refused while its held-out problems are unopened.
 import hashlib
 import itertools
 import tempfile
+import traceback
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -82,9 +83,11 @@ def refuse_unjudgeable(content: Mapping[str, Any]) -> None:
                 study = write_simulated(Path(folder) / str(content["name"]), content, outcome)
                 judge_simulated(study, has_drawings=outcome == USUAL)
             except Exception as error:  # whatever it is, it would come after the held-out problems were opened
+                place = traceback.extract_tb(error.__traceback__)[-1]
                 raise BadInput(
                     "protocol.toml: a simulated study of exactly this grid gets no verdict "
-                    f"({type(error).__name__}: {error}); nothing was locked; please report this protocol"
+                    f"({type(error).__name__}: {error}, in {Path(place.filename).name}:{place.lineno}); nothing was "
+                    "locked; mend that line if it is yours, or report this protocol"
                 ) from error
 
 

@@ -144,7 +144,7 @@ def test_a_command_is_the_main_module_and_sees_its_own_words_alone(capsys, comma
         ("pyrage", "pip install '.[seal]'"),
         ("pandas", "pip install ."),
         ("someone", "no extra of kv-prereg installs it; run: pip install someone"),
-        ("analysis.nowhere", "analysis.nowhere: is missing from this installation; install kv-prereg again"),
+        ("analysis.nowhere", "is missing from this installation; correct the name where it is listed, or install"),
     ],
 )
 def test_a_package_that_is_missing_is_named_with_what_brings_it(capsys, command, module, says):

@@ -323,6 +323,24 @@ def test_branch_without_one_condition_is_refused_by_name(monkeypatch, case):
         self_test.run_self_test(branch())
 
 
+# ---------------------------------------------------------------- a rule whose sentences fail
+
+
+@pytest.mark.parametrize("word", [CONFIRMED, INCONCLUSIVE, REFUTED])
+def test_a_rule_without_an_answer_to_one_verdict_is_refused_before_anything_has_run(monkeypatch, word):
+    """A study shows its verdict after its held-out problems were opened."""
+    real = rules.RULES["superior"]
+
+    def answer(judged, verdict, decision):
+        return judged["misspelt"] if verdict == word else real.text.answer(judged, verdict, decision)
+
+    lacking = real._replace(text=real.text._replace(answer=answer))
+    monkeypatch.setattr(rules, "RULES", MappingProxyType({"superior": lacking}))
+    says = rf"superior: its RuleText.answer of a study that is {word} fails: KeyError: 'misspelt' \(test_self_test.py:"
+    with pytest.raises(self_test.Vacuous, match=says):
+        self_test.run_self_test(superior())
+
+
 # ---------------------------------------------------------------- a judge that does not look
 
 
