@@ -115,14 +115,14 @@ def repository_as_it_stands() -> Iterator[None]:
             unpacked[key] = read_members(archive)
         return dict(unpacked[key])
 
-    read_members, read_zip = bundle._members, bundle._read_zip
+    read_members, read_zip = bundle._read_own, bundle._read_zip
     read_sources, read_manifest, ask_git = closure.sources, splits.load, sibling_registrations._has_committed_claim
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(previously_opened, "Registration", registration)
         patch.setattr(sibling_registrations, "_has_committed_claim", committed)
         patch.setattr(closure, "sources", sources)
         patch.setattr(splits, "load", load)
-        patch.setattr(bundle, "_members", members)
+        patch.setattr(bundle, "_read_own", members)
         for task in (Chain, Programs):
             patch.setattr(task, "content_digest", functools.cache(task.content_digest))
         yield

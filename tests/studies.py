@@ -3,10 +3,10 @@
 import contextlib
 import copy
 import functools
-import gzip
 import importlib
 import io
 import json
+import lzma
 import multiprocessing
 import os
 import random
@@ -309,15 +309,15 @@ def flipped(path: Path, draw: random.Random) -> Iterator[int]:
 
 
 def shard_text(folder: Path, phase: str = "records") -> str:
-    """The lines of a study's one shard, which is packed if the study is large and shipped."""
+    """The lines of a study's one shard, which is packed if the study is shipped."""
     plain = folder / phase / "shard-0.jsonl"
-    return plain.read_text("utf-8") if plain.exists() else gzip.decompress(Path(f"{plain}.gz").read_bytes()).decode()
+    return plain.read_text("utf-8") if plain.exists() else lzma.decompress(Path(f"{plain}.xz").read_bytes()).decode()
 
 
 def unpack_shard(folder: Path, phase: str = "records") -> None:
     """Store the one shard of a copied study in plain form."""
     text = shard_text(folder, phase)
-    (folder / phase / "shard-0.jsonl.gz").unlink(missing_ok=True)
+    (folder / phase / "shard-0.jsonl.xz").unlink(missing_ok=True)
     (folder / phase / "shard-0.jsonl").write_text(text, encoding="utf-8")
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from analysis.compare.scored_answers import ResultError
-from protocol.formats import files, gzip_file, strict_json
+from protocol.formats import files, packed_file, strict_json
 from protocol.formats.findings import TooLarge
 from protocol.formats.refusals import Tampered
 
@@ -64,7 +64,7 @@ def zip_members(archive: bytes, where: str, is_wanted: Callable[[str], bool]) ->
             remaining = files.machine_memory() // 8
             for entry in (candidate for candidate in entries if is_wanted(candidate.filename)):
                 location = f"{where}: {entry.filename}"
-                limit = min(gzip_file.MAX_BYTES, remaining)
+                limit = min(packed_file.MAX_BYTES, remaining)
                 content = _read_zstd(archive, entry, limit, location) if entry.compress_type == ZSTD else None
                 if content is None:
                     with zip_file.open(entry) as file:

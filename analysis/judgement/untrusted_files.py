@@ -4,10 +4,11 @@ import json
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, NoReturn
 
-from protocol.formats import files, gzip_file, shards, strict_json
+from protocol.formats import files, packed_file, shards, strict_json
 from protocol.formats.command_line import SHAPE_ERRORS
 from protocol.formats.refusals import Refusal
 
@@ -93,10 +94,11 @@ def read_bodies(folder: Path) -> Iterator[dict[str, Any]]:
 
 
 def read_lines(folder: Path, pattern: str) -> Iterator[tuple[str, int, bytes]]:
-    """Yield the lines of every file that matches, as `read_shards` does."""
+    """Yield the lines of every file whose plain name matches, as `read_shards` does."""
     with _record_errors():
-        for path in sorted(folder.glob(pattern)):
-            yield from _read_lines(path)
+        for name in sorted({shards.plain_name(path) for path in files.list_folder(folder)}):
+            if fnmatchcase(name, pattern):
+                yield from _read_lines(shards.find_form(folder / name))
 
 
 def _read_lines(path: Path) -> Iterator[tuple[str, int, bytes]]:
@@ -108,7 +110,7 @@ def _read_lines(path: Path) -> Iterator[tuple[str, int, bytes]]:
 def read_gzip(path: Path) -> bytes:
     """Return the content of a gzip file. Raises FileNotFoundError, and RecordError if damaged or too large."""
     with _record_errors():
-        return gzip_file.read(path)
+        return packed_file.read(path)
 
 
 def parse_object(data: bytes, where: str) -> dict[str, Any]:

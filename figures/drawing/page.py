@@ -4,6 +4,7 @@ Lengths are inches; (0, 0) is the lower left corner of the page.
 """
 
 import contextlib
+import io
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -15,6 +16,8 @@ from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from matplotlib.font_manager import FontProperties
 from matplotlib.textpath import text_to_path
+from PIL import Image
+from PIL.PngImagePlugin import PngInfo
 
 from analysis.judgement import recorded_judgement, untrusted_files
 from analysis.judgement.untrusted_files import RecordError
@@ -110,8 +113,18 @@ def write_drawing(folder: Path, drawing: Callable[..., Figure], *data: Any) -> t
     with _own_style():
         figure = drawing(*data)
         figure.savefig(svg, metadata={"Date": None, "Creator": producer_name()})
-        figure.savefig(png, dpi=_png_resolution(figure), metadata={"Software": producer_name()})
+        _write_png(figure, png)
     return svg, png
+
+
+def _write_png(figure: Figure, path: Path) -> None:
+    """Write a figure in at most 256 colours, in a third of the bytes that matplotlib takes."""
+    buffer, producer = io.BytesIO(), PngInfo()
+    figure.savefig(buffer, format="png", dpi=_png_resolution(figure))
+    producer.add_text("Software", producer_name())
+    with Image.open(buffer) as image:
+        reduced = image.convert("RGB").quantize(256, dither=Image.Dither.NONE)
+    reduced.save(path, optimize=True, pnginfo=producer)
 
 
 def compose_drawing(drawing: Callable[..., Figure], *data: Any) -> Figure:

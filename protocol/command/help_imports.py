@@ -7,7 +7,9 @@ from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any
 
-SLOW_LIBRARIES = frozenset({"jinja2", "matplotlib", "numpy", "pandas", "scipy", "statsmodels", "torch", "transformers"})
+SLOW_LIBRARIES = frozenset(
+    {"jinja2", "matplotlib", "numpy", "pandas", "PIL", "scipy", "statsmodels", "torch", "transformers"}
+)
 
 
 class Placeholder:

@@ -12,10 +12,10 @@ from typing import Any, NamedTuple, Self
 
 from protocol.evidence import ledger
 from protocol.evidence.registration import CLAIM, Registration
-from protocol.formats import canonical, fields, files, journal, line_endings
+from protocol.formats import canonical, fields, files, journal, line_endings, shards
 from protocol.formats.fields import DIGEST, Field, Table
 from protocol.formats.instruments import Instrument
-from protocol.formats.refusals import BadInput, Tampered
+from protocol.formats.refusals import AlreadyClaimed, BadInput, Tampered
 
 CLAIM_EVENT = CLAIM.removesuffix(".json")
 # Returns the fault of the body of a line, beginning with the field; the second argument is its index.
@@ -54,13 +54,14 @@ def make_line_table(description: str) -> Table:
 
 
 def read_bodies(path: Path, noun: str, find_fault: FindFault) -> Bodies:
-    """Read every complete line of a file, which may be missing. noun: what a line is of, in messages.
+    """Read every complete line of a file, which may be missing or packed. noun: what a line is of, in messages.
 
     Raises Tampered for a line that does not verify.
     """
+    path = shards.find_form(path)
     if not files.exists(path):
         return Bodies([], journal.START, 0)
-    data = files.read(path)
+    data = shards.read(path)
     line_endings.refuse_rewritten(path.name, data)
     lines = journal.split_lines(data)
     chain, bodies = journal.START, list[dict[str, Any]]()
@@ -88,6 +89,8 @@ class BodyWriter:
 
     def __enter__(self) -> Self:
         """Raise Tampered for a line that does not verify, AlreadyClaimed while another process appends."""
+        if (packed := shards.find_form(self.path)) != self.path:
+            raise AlreadyClaimed(f"{packed} is packed: its study is finished and can record nothing more")
         with ExitStack() as stack:
             self._journal = stack.enter_context(journal.open_journal(self.path, wait=False))
             written = read_bodies(self.path, self._noun, self._find_fault)

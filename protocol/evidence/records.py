@@ -28,7 +28,7 @@ from protocol.evidence.record_lines import pause_gc as pause_gc
 from protocol.evidence.record_lines import read_shard as read_shard
 from protocol.evidence.record_lines import record_heads as record_heads
 from protocol.evidence.record_lines import select_records as select_records
-from protocol.formats import canonical, files, gzip_file, shards
+from protocol.formats import canonical, files, packed_file, shards
 from protocol.formats.record_fields import FOLDERS as FOLDERS
 from protocol.formats.record_fields import STATES as STATES
 from protocol.formats.refusals import Tampered
@@ -93,7 +93,7 @@ def read_side_file(folder: Path, name: str) -> Any:
     """Read a side file. Raises Tampered when it is missing or its content does not match its name."""
     path = side_file_path(folder, name)
     try:
-        data = gzip_file.read(path)
+        data = packed_file.read(path)
     except FileNotFoundError:
         raise Tampered(f"{path.name}: missing, although a record cites it") from None
     if hashlib.sha256(data).hexdigest() != name:

@@ -69,7 +69,12 @@ class Registration:
 
     @property
     def bundle(self) -> Path:
-        return self.folder / bundle.NAME
+        return bundle.find(self.folder)
+
+    @cached_property
+    def source_files(self) -> Mapping[str, bytes]:
+        """The bytes of the locked sources by path, as their archive has them. Raises Tampered for an unreadable one."""
+        return bundle.read(self.bundle, self.lock.content["sources"])
 
     @property
     def lock(self) -> Lock:

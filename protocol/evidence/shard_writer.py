@@ -25,7 +25,7 @@ class ShardWriter:
 
     def __enter__(self) -> Self:
         path = self._folder / self._name
-        if files.exists(packed := path.with_name(path.name + shards.PACKED)):
+        if (packed := shards.find_form(path)) != path:
             raise AlreadyClaimed(f"{packed} is packed: its study is finished and can record nothing more")
         with ExitStack() as stack:
             self._journal = stack.enter_context(journal.open_journal(path, wait=False, keep_lines=False))

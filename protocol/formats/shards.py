@@ -1,42 +1,59 @@
-"""Shard files: lines of records, plain while they grow, and optionally packed once the study is finished.
+"""Files of lines (shards, journals of instruments), plain while they grow, and optionally packed once the study ended.
 
-A packed shard is one gzip member without a name and a time. Every digest is that of the plain lines, so
-packing changes no seal. A shard is stored in one of the two forms, never in both.
+A packed file is one stream of xz, or of gzip in the earlier form. Every digest is that of the plain lines, so packing
+changes no seal. A file is stored in one form alone.
 """
 
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import IO
 
-from protocol.formats import files, gzip_file
+from protocol.formats import files, packed_file
 from protocol.formats.refusals import Tampered
 
 OWN = "shard-0.jsonl"  # of the lanes that a study decoded itself
-PACKED = ".gz"  # suffix of a packed shard
+PACKED = packed_file.XZ  # suffix of a file that is packed today
+SUFFIXES = (PACKED, packed_file.GZIP)  # of all packed files
+_TWO_FORMS = "exists both packed and plain; remove one of the two"
 MEMORY_SHARE = 2  # the lines of a shard may have half of this machine's memory
 
 
 def list_shards(folder: Path) -> list[Path]:
     """Return the paths of shards. Raises Tampered for a link or a file in place of the folder, and for two forms."""
-    paths = [
-        path for path in files.list_folder(folder) if path.match("shard-*.jsonl") or path.match("shard-*.jsonl.gz")
-    ]
-    names = {path.name for path in paths}
+    paths = [path for path in files.list_folder(folder) if PurePath(plain_name(path)).match("shard-*.jsonl")]
+    names = set[str]()
     for path in paths:
-        if is_packed(path) and plain_name(path) in names:
-            raise Tampered(f"{path.name}: exists both packed and plain; remove one of the two")
+        if plain_name(path) in names:
+            raise Tampered(f"{path.name}: {_TWO_FORMS}")
+        names.add(plain_name(path))
     return paths
 
 
 def is_packed(path: Path) -> bool:
-    return path.suffix == PACKED
+    return path.suffix in SUFFIXES
 
 
-def plain_name(path: Path) -> str:
+def plain_name(path: PurePath) -> str:
     """Return the file name of the plain form, by which a seal names the shard."""
-    return path.name.removesuffix(PACKED)
+    return path.stem if path.suffix in SUFFIXES else path.name
+
+
+def list_forms(path: Path) -> list[Path]:
+    """Return the paths of a plain file and its packed forms, present or not."""
+    return [path, *(path.with_name(path.name + suffix) for suffix in SUFFIXES)]
+
+
+def find_form(path: Path) -> Path:
+    """Return the path of the form in which a plain file is stored; its own if it is missing.
+
+    Raises Tampered for two forms.
+    """
+    stored = [form for form in list_forms(path) if files.exists(form)]
+    if len(stored) > 1:
+        raise Tampered(f"{stored[1].name}: {_TWO_FORMS}")
+    return stored[0] if stored else path
 
 
 @contextmanager
@@ -44,7 +61,7 @@ def open_shard(path: Path) -> Iterator[IO[bytes]]:
     """Open the plain lines of a shard; those of a packed one are decompressed while they are read.
 
     Raises Tampered for anything but a plain file and, at the latest at its end, for a packed shard that is not
-    exactly one gzip member of the length that it states; TooLarge above half of this machine's memory.
+    exactly one stream of the length that it states; TooLarge above half of this machine's memory.
     """
     with files.open_plain(path, memory_share=MEMORY_SHARE) as file:
         if not is_packed(path):
@@ -52,7 +69,7 @@ def open_shard(path: Path) -> Iterator[IO[bytes]]:
             return
         size = plain_bytes(path)
         files.refuse_large(path, size, memory_share=MEMORY_SHARE)
-        yield gzip_file.decompressed(file, path.name, size)
+        yield packed_file.decompressed(file, path.name, size)
 
 
 def read(path: Path) -> bytes:
@@ -63,13 +80,9 @@ def read(path: Path) -> bytes:
 
 
 def plain_bytes(path: Path) -> int:
-    """Return the size of the plain lines; of a packed shard the one that its last four bytes state."""
+    """Return the size of the plain lines; of a packed shard the one that its end states."""
     with files.open_plain(path, memory_share=MEMORY_SHARE) as file:
-        size = file.seek(0, os.SEEK_END)
-        if not is_packed(path) or size < gzip_file.MIN_BYTES:
-            return size
-        file.seek(-4, os.SEEK_END)
-        return int.from_bytes(file.read(4), "little")
+        return packed_file.stated_bytes(file, path.name) if is_packed(path) else file.seek(0, os.SEEK_END)
 
 
 def count_lines(path: Path) -> int:

@@ -1,18 +1,25 @@
-"""sources.zip: the locked source tree, stored next to the lock so that the verdict can be derived again."""
+"""sources.zip: the locked source tree, stored next to the lock so that the verdict can be derived again.
+
+Studies of one folder that have ended can share their sources: sources.tar.xz beside them has each version of a file
+once, as <path>/<SHA-256>. Every byte that is read is checked against the lock, which has the digest of each file.
+"""
 
 import hashlib
 import io
 import struct
+import tarfile
 import zipfile
 import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
 
-from protocol.formats import files
+from protocol.formats import files, packed_file
 from protocol.formats.refusals import Drifted, Tampered
 from protocol.lock import closure, lock
 
 NAME = "sources.zip"
+SHARED = "sources.tar.xz"
+MAX_SHARED_BYTES = 1 << 28  # of all versions of all files: those of the 33 shipped studies have 27 million
 MAX_BYTES = 1 << 25  # of the bundle, and of all its members: the shipped ones have up to 4.5 million
 MAX_MEMBERS = 4096  # the shipped bundles have up to 700
 
@@ -45,29 +52,86 @@ def write(folder: Path, root: Path, sources: Mapping[str, str]) -> str:
     return hashlib.sha256(buffer.getvalue()).hexdigest()
 
 
-def verify(archive: Path, sources: Mapping[str, str]) -> list[str]:
-    """Return the differences between the members of the bundle and the locked `sources`."""
-    digests = {name: hashlib.sha256(data).hexdigest() for name, data in _members(archive).items()}
+def find(folder: Path) -> Path:
+    """Return the archive with the sources of a study: its own, or the one that it shares."""
+    own, shared = folder / NAME, folder.parent / SHARED
+    return shared if files.exists(shared) and not files.exists(own) else own
+
+
+def read(archive: Path, sources: Mapping[str, str]) -> dict[str, bytes]:
+    """Return the bytes of all files in a study's own archive, and of a shared one those that it has of `sources`.
+
+    Raises Tampered for an unreadable archive.
+    """
+    if archive.name != SHARED:
+        return _read_own(archive)
+    versions = _read_shared(archive)
+    wanted = {name: f"{name}/{digest}" for name, digest in sources.items() if _is_inside(name)}
+    return {name: versions[version] for name, version in wanted.items() if version in versions}
+
+
+def differences(members: Mapping[str, bytes], sources: Mapping[str, str]) -> list[str]:
+    """Return the differences between the files of an archive and the locked `sources`."""
+    digests = {name: hashlib.sha256(data).hexdigest() for name, data in members.items()}
     return closure.differences(sources, digests)
-
-
-def read(archive: Path, names: Iterable[str]) -> dict[str, bytes]:
-    """Return the bytes of the named members that exist. Raises Tampered for an unreadable bundle."""
-    members = _members(archive)
-    return {name: members[name] for name in names if name in members}
 
 
 def extract(archive: Path, sources: Mapping[str, str], target: Path) -> None:
     """Write the locked tree below `target`. Raises Tampered unless every member is as locked."""
-    if wrong := verify(archive, sources):
-        raise Tampered(f"{NAME}: {wrong[0]}")
-    for name, data in _members(archive).items():
+    members = read(archive, sources)
+    if wrong := differences(members, sources):
+        raise Tampered(f"{archive.name}: {wrong[0]}")
+    for name, data in members.items():
         path = target / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(data)
 
 
-def _members(archive: Path) -> dict[str, bytes]:
+def share(folder: Path, sources: Mapping[str, str]) -> Path:
+    """Move the sources of a study into the archive that it shares; return the path of that.
+
+    Raises Tampered, and moves nothing, unless every member of its own archive is as locked.
+    """
+    own, shared = folder / NAME, folder.parent / SHARED
+    members = read(own, sources)
+    if wrong := differences(members, sources):
+        raise Tampered(f"{NAME}: {wrong[0]}")
+    versions = _read_shared(shared) if files.exists(shared) else {}
+    versions |= {f"{name}/{sources[name]}": data for name, data in members.items()}
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w:xz", preset=9) as tar:
+        for name in sorted(versions):
+            member = tarfile.TarInfo(name)
+            member.size = len(versions[name])
+            tar.addfile(member, io.BytesIO(versions[name]))
+    files.replace(shared, buffer.getvalue())
+    if wrong := differences(read(shared, sources), sources):
+        raise Tampered(f"{SHARED}: {wrong[0]}")
+    own.unlink()
+    files.sync_folder(folder)
+    return shared
+
+
+def _read_shared(archive: Path) -> dict[str, bytes]:
+    """Return the bytes of each version, by <path>/<digest>."""
+    versions: dict[str, bytes] = {}
+    try:
+        with (
+            files.open_plain(archive, MAX_BYTES) as file,
+            packed_file.decompressed(file, SHARED, MAX_SHARED_BYTES) as stream,
+            tarfile.open(fileobj=stream, mode="r|") as tar,
+        ):
+            for member in tar:
+                if not member.isreg() or member.issparse() or member.name in versions:
+                    raise Tampered(f"{SHARED}: the member {member.name!r} occurs twice or is not a plain file")
+                content = tar.extractfile(member)
+                versions[member.name] = b"" if content is None else content.read(MAX_SHARED_BYTES)
+    except (tarfile.TarError, EOFError, ValueError) as error:
+        raise Tampered(f"{SHARED}: not readable: {error}") from None
+    return versions
+
+
+def _read_own(archive: Path) -> dict[str, bytes]:
     members: dict[str, bytes] = {}
     remaining = MAX_BYTES
     try:
@@ -88,7 +152,7 @@ def _members(archive: Path) -> dict[str, bytes]:
                 if len(members[name]) != member.file_size:
                     raise Tampered(f"{NAME}: the member {name!r} has fewer bytes than it declares")
     except FileNotFoundError:
-        raise Tampered(f"{NAME}: missing") from None
+        raise Tampered(f"{NAME}: missing, and no {SHARED} is beside the folder") from None
     except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError, ValueError) as error:
         raise Tampered(f"{NAME}: not readable: {error}") from None
     return members

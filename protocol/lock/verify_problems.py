@@ -13,7 +13,7 @@ import splits
 from protocol.evidence.registration import TASK_FILES, Registration
 from protocol.formats import files
 from protocol.formats.refusals import BadInput, Refusal
-from protocol.lock import bundle, lock, task_splits
+from protocol.lock import lock, task_splits
 from protocol.tasks import Task, registry
 from protocol.workspace import differences
 
@@ -34,8 +34,6 @@ def derive_problem_fields(study: Registration) -> ProblemFields:
     locked, checks = study.lock.content, study.lock.content["checks"]
     fields = ProblemFields({}, {}, {}, [], [], [])
     tables = {registry.task_name(table): table for table in study.protocol["tasks"]}
-    names = [name for name in tables if name in locked["items"]]
-    manifests = bundle.read(study.bundle, [_manifest_path(name) for name in names])
     for name, table in tables.items():
         task = _known_task(study, name, table)
         if name not in locked["items"]:
@@ -45,7 +43,7 @@ def derive_problem_fields(study: Registration) -> ProblemFields:
             fields.data[name] = digest
         path = _manifest_path(name)
         if name in registry.TASKS or path in locked["sources"]:
-            fields.items[name] = _item_of_manifest(study, table, manifests.get(path, b""), fields)
+            fields.items[name] = _item_of_manifest(study, table, study.source_files.get(path, b""), fields)
         else:
             fields.items[name] = _item_of_task(study, table, fields)
         if task is None:

@@ -10,7 +10,6 @@ from studies import ROOT
 
 from protocol.evidence.registration import Registration
 from protocol.formats import canonical
-from protocol.lock import bundle
 from splits import manifest
 
 
@@ -115,9 +114,9 @@ def small_differences_would_have_been_found(rewrite):
 def it_was_locked_with_the_sources_of_a_study_without_a_gate(rewrite):
     """The code that locked it, which ships with this project, asked for no gate."""
     shipped = Registration(ROOT / "registrations" / "alpha-chain")
-    names = [name for name in shipped.lock.content["sources"] if name.startswith("protocol/")]
+    theirs = {name: data for name, data in shipped.source_files.items() if name.startswith("protocol/")}
     ours = [name for name in rewrite.lock["sources"] if name.startswith("protocol/")]
-    rewrite.sources |= dict.fromkeys(ours) | bundle.read(shipped.bundle, names)
+    rewrite.sources |= dict.fromkeys(ours) | theirs
     del rewrite.content["gate"]
     rewrite.protocol = re.sub(rb"\n\[gate\]\n(?:\w+ = .*\n)+", b"\n", rewrite.protocol)
 

@@ -74,14 +74,9 @@ def study(registered, tmp_path_factory, same_environment) -> Iterator[Study]:
 @pytest.fixture
 def read_once(study, monkeypatch):
     """What no edit changes is not read again for each of hundreds."""
-    members = bundle.read(study.registration.bundle, study.lock.content["sources"])
+    members = study.registration.source_files
     items = frozen_problems.freeze_items(study.planned)
-    read = bundle.read
-
-    def read_known(archive, names):
-        return {name: members[name] for name in names} if members.keys() >= set(names) else read(archive, names)
-
-    monkeypatch.setattr(bundle, "read", read_known)
+    monkeypatch.setattr(bundle, "read", lambda archive, sources: members)
     monkeypatch.setattr(frozen_problems, "freeze_items", lambda protocol: copy.deepcopy(items))
     monkeypatch.setattr(previously_opened, "claimed_registrations", lambda folder: [])
 

@@ -26,7 +26,7 @@ from attacking import findings
 from commands import DRAWING, READING, REPLICATE
 from sampled import sampled
 
-from protocol.formats import canonical, escape, files, gzip_file
+from protocol.formats import canonical, escape, files, packed_file
 from protocol.formats.findings import TooLarge
 from protocol.formats.refusals import Tampered
 from protocol.lock import bundle
@@ -255,15 +255,15 @@ def test_a_compressed_file_is_inflated_up_to_its_bounds(tmp_path):
     path = tmp_path / "side.json.gz"
     packing = zlib.compressobj(9, wbits=31)
     path.write_bytes(packing.compress(bytes(1000)) + packing.flush())
-    assert gzip_file.read(path, 1000) == bytes(1000)
+    assert packed_file.read(path, 1000) == bytes(1000)
     with pytest.raises(Tampered, match="has more than 999 bytes"):
-        gzip_file.read(path, 999)
+        packed_file.read(path, 999)
     path.write_bytes(path.read_bytes()[:-4])
     with pytest.raises(Tampered, match="are truncated"):
-        gzip_file.read(path)
+        packed_file.read(path)
     path.write_bytes(b"plain")
     with pytest.raises(Tampered, match="not readable"):
-        gzip_file.read(path)
+        packed_file.read(path)
 
 
 def zipped(path: Path, members: dict[str, bytes], how: int = zipfile.ZIP_STORED) -> None:
@@ -290,7 +290,7 @@ def zipped(path: Path, members: dict[str, bytes], how: int = zipfile.ZIP_STORED)
 def test_a_bundle_is_refused_before_it_is_unpacked(tmp_path, make, words):
     make(tmp_path / "sources.zip")
     with pytest.raises(Tampered, match=words):
-        bundle.verify(tmp_path / "sources.zip", {})
+        bundle.read(tmp_path / "sources.zip", {})
 
 
 def test_a_bundle_that_declares_more_than_it_has_is_refused(tmp_path):
@@ -302,7 +302,7 @@ def test_a_bundle_that_declares_more_than_it_has_is_refused(tmp_path):
     data[second + 20 : second + 28] = struct.pack("<2L", 1 << 31, 1 << 31)  # compressed and declared size
     path.write_bytes(data)
     with pytest.raises(Tampered, match="declare more bytes than any bundle"):
-        bundle.verify(path, {})
+        bundle.read(path, {})
 
 
 @pytest.mark.parametrize(("declared", "words"), [(9, "not readable"), (1 << 24, "fewer bytes than it declares")])
@@ -316,7 +316,7 @@ def test_a_deflated_member_inflates_no_further_than_it_declares(tmp_path, declar
     path.write_bytes(data)
     tracemalloc.start()
     with pytest.raises(Tampered, match=words):
-        bundle.verify(path, {})
+        bundle.read(path, {})
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 1 << 26

@@ -14,7 +14,7 @@ from attacking import findings
 
 from protocol.evidence.external import git_history
 from protocol.evidence.external.git_repository import Repository
-from protocol.formats import gzip_file
+from protocol.formats import packed_file
 from protocol.formats.findings import CannotTell
 from protocol.formats.refusals import BadInput, Tampered
 from protocol.instruments.cost import measurement_file
@@ -58,11 +58,11 @@ def test_a_packed_shard_of_a_study_that_may_go_on_fails(probed, tmp_path):
 
 def test_a_committed_packed_shard_is_as_large_as_it_states(monkeypatch):
     """It may be larger than a side file; a size that is not its own fails, whoever notices first."""
-    monkeypatch.setattr(gzip_file, "MAX_BYTES", 8)
+    monkeypatch.setattr(packed_file, "MAX_BYTES", 8)
     data = gzip.compress(b"line\n" * 100, mtime=0)
-    assert git_history._inflate(data, "records/shard-0.jsonl.gz") == b"line\n" * 100
+    assert git_history._unpack(data, "records/shard-0.jsonl.gz") == b"line\n" * 100
     with pytest.raises(Tampered, match=r"has more than 8 bytes|not readable"):
-        git_history._inflate(data[:-4] + (8).to_bytes(4, "little"), "records/shard-0.jsonl.gz")
+        git_history._unpack(data[:-4] + (8).to_bytes(4, "little"), "records/shard-0.jsonl.gz")
 
 
 @pytest.mark.parametrize("place", [4, 8, 9])
@@ -70,11 +70,11 @@ def test_a_packed_file_has_the_header_that_python_writes(tmp_path, place):
     data = bytearray(gzip.compress(b"lines", mtime=0))
     path = tmp_path / "packed.gz"
     path.write_bytes(data)
-    assert gzip_file.read(path) == b"lines"
+    assert packed_file.read(path) == b"lines"
     data[place] ^= 64
     path.write_bytes(data)
     with pytest.raises(Tampered, match="its gzip header has optional fields"):
-        gzip_file.read(path)
+        packed_file.read(path)
 
 
 def test_sixty_thousand_seeds_times_as_many_budgets_are_counted_and_not_made(tiny_model, tmp_path):

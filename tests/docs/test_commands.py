@@ -22,7 +22,7 @@ ROWS = [[cell.strip() for cell in line.strip("|").split("|")] for line in PAGE.s
 WORKERS = {
     *("protocol.grading.worker", "protocol.harness.worker"),
     *("protocol.sandbox.first_process", "protocol.sandbox.program_server"),
-    "protocol.evidence.pack_shards",
+    "protocol.evidence.pack_study",
     *("protocol.run.executors.worker", "protocol.run.executors.ray_launcher"),
 }
 OURS = sorted(name for name in commands() - WORKERS if not name.startswith("benchmarks."))

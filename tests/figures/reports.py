@@ -21,7 +21,7 @@ HOSTILE = """<script>alert("1")</script>'><img src=x onerror='alert(2)'>&lt;"""
 def copied(target: Path, source: str = "quickstart") -> Path:
     """Without its sources and what is derived; its shards are plain."""
     shutil.copytree(SHIPPED / source, target, ignore=shutil.ignore_patterns("*.html", "figures", "*.zip"))
-    for packed in target.glob("*/shard-0.jsonl.gz"):
+    for packed in target.glob("*/shard-0.jsonl.xz"):
         studies.unpack_shard(target, packed.parent.name)
     return target
 

@@ -1,7 +1,7 @@
 """The controls among the registered studies: a planted effect that is found, and a planted null that is not."""
 
-import gzip
 import json
+import lzma
 from collections import defaultdict
 
 import pytest
@@ -17,8 +17,8 @@ def read_judged(name):
 def count_right(name):
     """{(model, budget): {arm: {problem: right}}}, by a plain loop over the lines of the records."""
     right = defaultdict(lambda: defaultdict(dict))
-    packed = (ROOT / "registrations" / name / "records/shard-0.jsonl.gz").read_bytes()
-    for line in gzip.decompress(packed).splitlines():
+    packed = (ROOT / "registrations" / name / "records/shard-0.jsonl.xz").read_bytes()
+    for line in lzma.decompress(packed).splitlines():
         record = json.loads(line)["body"]
         cell = record["cell"]
         right[cell["model"], cell["budget"]][cell["arm"]][record["problem"]] = record["grade"] == "correct"

@@ -83,11 +83,13 @@ class Checks:
 
     def check_sources(self) -> str:
         sources = self.study.lock.content["sources"]
-        if wrong := bundle.verify(self.study.bundle, sources):
-            raise Tampered(f"{bundle.NAME}: {'; '.join(wrong[:3])}")
-        if files.plain_sha256(self.study.bundle) != self.study.lock.content["bundle"]:
-            raise Tampered(f"{bundle.NAME}: its members are correct, but its bytes differ from those that were locked")
-        return f"{len(sources)} files in {bundle.NAME} match the lock"
+        archive = self.study.bundle
+        if wrong := bundle.differences(self.study.source_files, sources):
+            raise Tampered(f"{archive.name}: {'; '.join(wrong[:3])}")
+        is_own = archive.name == bundle.NAME
+        if is_own and files.plain_sha256(archive) != self.study.lock.content["bundle"]:
+            raise Tampered(f"{archive.name}: its members are correct, but its bytes differ from those that were locked")
+        return f"{len(sources)} files in {archive.name} match the lock"
 
     def check_ledger(self) -> str:
         pending = Unfinished(

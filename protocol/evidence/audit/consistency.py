@@ -26,7 +26,7 @@ def check(study: Registration) -> str:
     """
     violations: dict[str, Violation] = {}
     measures: dict[str, SlotBounds] = {}
-    bundle_vocabulary = vocabulary.read_vocabularies(study.bundle, study.lock.content)
+    bundle_vocabulary = vocabulary.read_vocabularies(study)
     count = 0
     for phase in (
         "confirm",

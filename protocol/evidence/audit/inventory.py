@@ -195,7 +195,9 @@ def _classify_path(study: Registration, path: str, cited: dict[str, set[str] | N
         is_ours = name in names if names is not None else _SIDE_FILE.fullmatch(name) is not None
     elif folder in _MEASURED:
         table, pattern = _MEASURED[folder]
-        is_ours = pattern.fullmatch(name) is not None and _has_section(study, table)
+        plain = study.folder / folder / shards.plain_name(Path(name))
+        is_ours = shards.find_form(plain).name == name and pattern.fullmatch(plain.name) is not None
+        is_ours = is_ours and (plain.name == name or plain.suffix == ".jsonl") and _has_section(study, table)
     elif folder in _PHASES:
         is_ours = study.folder / path in shards.list_shards(study.folder / folder)
     else:

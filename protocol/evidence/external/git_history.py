@@ -10,13 +10,13 @@ import hashlib
 import io
 import re
 from collections.abc import Iterable, Mapping
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple, TypedDict
 
 from protocol.evidence import ledger, records
 from protocol.evidence.external.git_repository import Repository
 from protocol.evidence.registration import CLAIM, PROTOCOL, SEAL, SELECTION, VERDICT, Registration
-from protocol.formats import files, gzip_file, line_endings, shards
+from protocol.formats import files, line_endings, packed_file, shards
 from protocol.formats.findings import CannotTell, NotRun
 from protocol.formats.refusals import Tampered
 from protocol.lock import bundle, lock
@@ -25,7 +25,7 @@ _EDITABLE_UNTIL_LOCK = (PROTOCOL, bundle.NAME)  # may change until there is a lo
 _DOCUMENTS = (lock.NAME, *_EDITABLE_UNTIL_LOCK, f"{lock.NAME}.sig", SELECTION, CLAIM, SEAL, VERDICT)
 # Trajectories are not checked here: records cite them by digest, and sealing removes uncited ones.
 _PHASES, _FOLDERS = tuple(records.FOLDERS), tuple(records.FOLDERS.values())
-_SHARD = re.compile(rf"({'|'.join(_FOLDERS)})/shard-[^/]*\.jsonl(\.gz)?")
+_SHARD = re.compile(rf"({'|'.join(_FOLDERS)})/shard-[^/]*\.jsonl(\.gz|\.xz)?")
 COMMIT_ID = re.compile("[0-9a-f]{40}|[0-9a-f]{64}")  # the full id
 _PARTIAL = "this partial clone; clone again without --filter"
 
@@ -104,8 +104,10 @@ def check(study: Registration) -> str:
     for (name, version), holders in versions.items():
         if version == ids.get(name):
             continue
-        current_name = name if name in ids or not _SHARD.fullmatch(name) else _other_form(name)
+        current_name = name if name in ids else _find_form(study, name)
         current = _read_plain(study.folder / current_name) if current_name in ids else None
+        if name == bundle.NAME and current is None and files.exists(study.bundle):
+            continue  # it was moved into the archive that studies share, whose bytes are compared with the lock
         if fault := _find_fault(repository, name, version, current):
             on_head = [commit for commit in holders if commit in head_commits]
             commit_text = f"commit {_short_id((on_head or holders)[0])}"
@@ -176,7 +178,7 @@ def _find_fault(repository: Repository, name: str, version: str, current: bytes 
     blob = repository.objects([version])[0]
     if blob is None:
         raise CannotTell(f"{name} as it was in a commit is missing from this clone; fetch the whole history")
-    committed = _inflate(blob.data, name) if name.endswith(shards.PACKED) else blob.data
+    committed = _unpack(blob.data, name) if name.endswith(shards.SUFFIXES) else blob.data
     committed_lines, current_lines = _complete_lines(committed), _complete_lines(current)
     if current_lines.startswith(committed_lines):
         return None
@@ -185,13 +187,13 @@ def _find_fault(repository: Repository, name: str, version: str, current: bytes 
     return _Fault(f"{text}: lines were removed or rewritten", is_ahead=committed_lines.startswith(current_lines))
 
 
-def _inflate(data: bytes, name: str) -> bytes:
-    """Return the plain lines of a committed shard, of the size that its last four bytes state. Raises CannotTell above
-    an eighth of this machine's memory, as reading a shard of this size does.
+def _unpack(data: bytes, name: str) -> bytes:
+    """Return the plain lines of a committed shard, of the size that its end states. Raises CannotTell above an eighth
+    of this machine's memory, as reading a shard of this size does.
     """
-    size = int.from_bytes(data[-4:], "little")
+    size = packed_file.stated_bytes(io.BytesIO(data), name)
     files.refuse_large(Path(name), size)
-    return gzip_file.decompressed(io.BytesIO(data), name, size).read()
+    return packed_file.decompressed(io.BytesIO(data), name, size).read()
 
 
 def _evidence_by_commit(
@@ -316,9 +318,12 @@ def _is_append_only(name: str) -> bool:
     return name == ledger.NAME or _SHARD.fullmatch(name) is not None
 
 
-def _other_form(name: str) -> str:
-    """Return the name of the packed form of a plain shard, or of the plain form of a packed one."""
-    return name.removesuffix(shards.PACKED) if name.endswith(shards.PACKED) else name + shards.PACKED
+def _find_form(study: Registration, name: str) -> str:
+    """Return the name of the form in which a shard is stored here; that of another file is its own."""
+    if not _SHARD.fullmatch(name):
+        return name
+    plain = study.folder / PurePosixPath(name).with_name(shards.plain_name(PurePosixPath(name)))
+    return shards.find_form(plain).relative_to(study.folder).as_posix()
 
 
 def _read_plain(path: Path) -> bytes:

@@ -5,11 +5,10 @@ may be, and which tokens end the thinking.
 import hashlib
 import json
 from collections.abc import Iterable, Mapping
-from pathlib import Path
 from typing import Any, NamedTuple
 
+from protocol.evidence.registration import Registration
 from protocol.formats.refusals import Tampered
-from protocol.lock import bundle
 
 FOLDER = "protocol/embedded"
 THINK = "</think>"
@@ -43,14 +42,15 @@ def find_answer_marks(tokens: Iterable[str]) -> frozenset[str]:
     return frozenset(piece for piece in token_set if piece.lstrip(SPACES).startswith(BOXED))
 
 
-def read_vocabularies(archive: Path, content: Mapping[str, Any]) -> dict[str, Vocabulary]:
+def read_vocabularies(study: Registration) -> dict[str, Vocabulary]:
     """Return the vocabulary of each model whose locked tokenizer is in the bundle. A damaged bundle gives
     what was read before the damage; the check of the bundle reports it.
     """
     vocabularies = {}
     try:
+        content = study.lock.content
         names = {model: f"{FOLDER}/{model}/tokenizer.json" for model in content["weights"]}
-        bundled_files = bundle.read(archive, names.values())
+        bundled_files = study.source_files
         for model, name in names.items():
             data, locked_digest = bundled_files.get(name), content["weights"][model].get("tokenizer.json")
             if data is not None and hashlib.sha256(data).hexdigest() == locked_digest:

@@ -246,6 +246,6 @@ def format_progress(study: Registration) -> str:
     """Return the count of labelled traces; "" once they are judged."""
     if study.count_events(VERDICT_EVENT):
         return ""
-    path = study.folder / ANATOMY / TRACES
+    path = shards.find_form(study.folder / ANATOMY / TRACES)
     count = shards.count_lines(path) if files.exists(path) else 0
     return f"{count} of {len(expected_traces(study.lock.content))} traces"

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, Self
 from protocol.evidence import measurement_journal
 from protocol.evidence.measurement_journal import BodyWriter, JournalFile
 from protocol.evidence.registration import Registration
-from protocol.formats import canonical, files
+from protocol.formats import canonical, files, shards
 from protocol.formats.instruments import get_instrument
 from protocol.formats.refusals import BadInput, Tampered
 from protocol.formats.vocabulary import FULL
@@ -95,7 +95,8 @@ def read_measurements(study: Registration) -> list[Measurement]:
 
     Raises Tampered for a line that does not verify and for a file that is not named by its machine.
     """
-    return [read_file(path) for path in files.list_folder(study.folder / FOLDER) if path.suffix == ".jsonl"]
+    names = {shards.plain_name(path) for path in files.list_folder(study.folder / FOLDER)}
+    return [read_file(study.folder / FOLDER / name) for name in sorted(names) if name.endswith(".jsonl")]
 
 
 def read_file(path: Path) -> Measurement:

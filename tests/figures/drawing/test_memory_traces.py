@@ -85,7 +85,7 @@ def test_bytes_of_a_token_are_near_those_of_the_model(shipped):
 
 def copied(folder: Path, *names: str) -> Path:
     (folder / "records" / "trajectories").mkdir(parents=True)
-    for name in ("lock.json", "verdict.json", "records/shard-0.jsonl.gz", *names):
+    for name in ("lock.json", "verdict.json", "records/shard-0.jsonl.xz", *names):
         shutil.copy(LONG / name, folder / name)
     return folder
 

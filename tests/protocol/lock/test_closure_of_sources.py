@@ -97,7 +97,7 @@ def test_the_bundle_has_the_same_bytes_wherever_and_whenever_it_is_made(root, tm
 def test_a_bundle_gives_the_locked_tree_back(root, tmp_path):
     sources = closure.sources(root)
     bundle.write(tmp_path, root, sources)
-    assert bundle.verify(tmp_path / bundle.NAME, sources) == []
+    assert bundle.differences(bundle.read(tmp_path / bundle.NAME, sources), sources) == []
     bundle.extract(tmp_path / bundle.NAME, sources, tmp_path / "back")
     assert closure.sources(tmp_path / "back") == sources
 
@@ -124,7 +124,7 @@ def test_a_member_too_many_is_found(root, tmp_path):
     bundle.write(tmp_path, root, sources)
     with zipfile.ZipFile(tmp_path / bundle.NAME, "a") as archive:
         archive.writestr("numpy.py", "1\n")
-    assert bundle.verify(tmp_path / bundle.NAME, sources) == ["numpy.py: new"]
+    assert bundle.differences(bundle.read(tmp_path / bundle.NAME, sources), sources) == ["numpy.py: new"]
     with pytest.raises(Tampered, match=r"numpy\.py"):
         bundle.extract(tmp_path / bundle.NAME, sources, tmp_path / "back")
 

@@ -16,7 +16,7 @@ from protocol.evidence.external import git_history, missing_registrations
 from protocol.evidence.registration import Registration
 from protocol.formats.findings import CannotTell, NotRun
 from protocol.formats.refusals import Tampered
-from protocol.lock import closure, lock
+from protocol.lock import bundle, closure, lock
 from protocol.lock.lock import Lock
 
 pytestmark = pytest.mark.skipif(shutil.which("git") is None, reason="needs git")
@@ -580,3 +580,17 @@ def test_what_is_gone_cannot_be_told_in_a_shallow_clone(root: Path, study: Path)
     clone = root.parent / "clone"
     git(root.parent, "clone", "--quiet", "--depth=1", f"file://{root}", clone)
     assert missing_registrations.find_missing(clone / "registrations") == ([], False)
+
+
+def test_sources_that_were_moved_into_the_shared_archive_are_not_missing(root):
+    study = stepwise(root)
+    before = git_history.check(Registration(study))
+    shared = bundle.share(study, Registration(study).lock.content["sources"])
+    assert "committed unchanged" in git_history.check(Registration(study))
+    commit(root)
+    assert git_history.check(Registration(study)).partition(" of ")[2][:1] == str(
+        int(before.partition(" of ")[2][:1]) - 1
+    )
+    shared.unlink()
+    with pytest.raises(Tampered, match=r"has sources\.zip, which is missing here"):
+        git_history.check(Registration(study))
