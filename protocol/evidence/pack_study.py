@@ -41,7 +41,7 @@ def pack(folder: Path, *, share_sources: bool = False) -> Iterator[Path]:
     for instrument in INSTRUMENTS:
         for path in files.list_folder(folder / instrument.name):
             if path.suffix == ".jsonl":
-                yield _pack_file(path)
+                yield _pack_file(shards.find_form(path))
     if share_sources and study.bundle.name == bundle.NAME:
         yield bundle.share(folder, sources)
 

@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 import studies
 
+from protocol.lock import bundle
+
 # As Python says that something is not installed, so that commands answer in one line.
 WITHOUT_TORCH = """
 import sys
@@ -68,6 +70,7 @@ def studied(place: Path) -> dict[str, list[str]]:
     """The commands, by what they are told, on copies of a shipped study, cut back to what they refuse."""
     shipped = studies.ROOT / "registrations" / "quickstart"
     judged = shutil.copytree(shipped, place / "registrations" / "judged")
+    shutil.copyfile(shipped.parent / bundle.SHARED, judged.parent / bundle.SHARED)
     locked = shutil.copytree(judged, judged.with_name("locked"), ignore=shutil.ignore_patterns(*LATER))
     ledger = (judged / "ledger.jsonl").read_bytes()
     (locked / "ledger.jsonl").write_bytes(ledger[: ledger.index(b"\n") + 1])

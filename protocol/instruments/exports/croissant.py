@@ -69,6 +69,7 @@ NUMBER_TYPES: Mapping[str, str] = MappingProxyType(
     }
 )
 LIST_FIELDS = ("cache.events", "cache.granted", "batch")  # not described as columns; only in the file
+FORMATS = MappingProxyType({".xz": "application/x-xz", ".gz": "application/gzip"})  # of packed shards
 RECORD_SETS = MappingProxyType(
     {"confirm": "One row for each registered lane.", "probe": "Lanes on development problems, run before."}
 )
@@ -108,7 +109,7 @@ def _describe_file(study: Registration, phase: str, path: Path) -> dict[str, Any
         "@id": _shard_id(phase),
         "name": _shard_id(phase),
         "contentUrl": path.relative_to(study.folder).as_posix(),
-        "encodingFormat": "application/jsonlines",
+        "encodingFormat": FORMATS.get(path.suffix, "application/jsonlines"),
         "sha256": files.plain_sha256(path),
     }
 

@@ -2,7 +2,9 @@
 
 import hashlib
 import json
+import shutil
 from functools import reduce
+from pathlib import Path
 
 import pytest
 import studies
@@ -21,8 +23,17 @@ SPECIFIED = {  # of the specification's example: what a description and its part
 
 
 @pytest.fixture(scope="module")
-def made() -> dict:
-    return json.loads(export.export_study(Registration(QUICKSTART), "croissant"))
+def unpacked(tmp_path_factory) -> Path:
+    """The shipped study with plain shards, as loaders read them."""
+    folder = shutil.copytree(QUICKSTART, tmp_path_factory.mktemp("plain") / "quickstart")
+    for phase in ("records", "probe"):
+        studies.unpack_shard(folder, phase)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def made(unpacked) -> dict:
+    return json.loads(export.export_study(Registration(unpacked), "croissant"))
 
 
 def parts(made: dict) -> list[dict]:
@@ -45,10 +56,16 @@ def test_every_reference_leads_to_a_part(made):
         assert {field["source"]["fileObject"]["@id"] for field in rows["field"]} <= names
 
 
-def test_files_are_named_by_their_bytes(made):
+def test_files_are_named_by_their_bytes(made, unpacked):
     assert [one["contentUrl"] for one in made["distribution"]] == ["records/shard-0.jsonl", "probe/shard-0.jsonl"]
     for one in made["distribution"]:
-        assert one["sha256"] == hashlib.sha256((QUICKSTART / one["contentUrl"]).read_bytes()).hexdigest()
+        assert one["sha256"] == hashlib.sha256((unpacked / one["contentUrl"]).read_bytes()).hexdigest()
+
+
+def test_a_packed_file_is_said_to_be_one():
+    packed = json.loads(export.export_study(Registration(QUICKSTART), "croissant"))["distribution"]
+    assert [one["contentUrl"] for one in packed] == ["records/shard-0.jsonl.xz", "probe/shard-0.jsonl.xz"]
+    assert {one["encodingFormat"] for one in packed} == {"application/x-xz"}
 
 
 CASTS = {"sc:Integer": int, "sc:Float": float, "sc:Text": str}
@@ -77,8 +94,8 @@ def row(line: dict, fields: list[dict]) -> dict:
     return values
 
 
-def test_a_line_is_read_as_a_row(made):
-    with (QUICKSTART / "records" / "shard-0.jsonl").open() as file:
+def test_a_line_is_read_as_a_row(made, unpacked):
+    with (unpacked / "records" / "shard-0.jsonl").open() as file:
         first = row(json.loads(next(file)), made["recordSet"][0]["field"])
     assert {name: first[name] for name in FIRST} == FIRST
 
