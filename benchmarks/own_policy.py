@@ -2,9 +2,10 @@
 
     python -m benchmarks.own_policy [--pairs 9]
 
-Batches of that page's protocol (`full`, `mine`, `random`) are decoded in this process, each once with the policy of
-another distribution and once with the same source as a module of `policies`, in turn; the ratio is that of processor
-times, pair by pair. Batches differ in their number of problems.
+Series of batches of that page's protocol (`full`, `mine`, `random`) are decoded in this process as a worker decodes
+them, once with the policy of another distribution and once with the same source as a module of `policies`, in turn; the
+ratio is that of processor times, pair by pair. A series lasts some checks of the own policy, from the end of one to the
+end of the last. Batches differ in their number of problems.
 """
 
 import argparse
@@ -15,18 +16,23 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
+from typing import NamedTuple
 from unittest import mock
 
+from protocol.models.load import tokenizer
 from protocol.plan import grid, toml_reader
-from protocol.run.executors import Execute, Job, local, own_code
+from protocol.run.executors import Decoder, Job, JobPrompts, answers, local, own_code
+from protocol.run.executors.answers import AnswerKeeper
 from protocol.workspace.planned_study import PlannedStudy
 from splits import load
 
 MODEL, TASK = "programs-llama", "programs"
-PROBLEMS = (1, 4, 12, 36)  # of a batch: about .1, .3, 1 and 3 seconds
+PROBLEMS = (1, 2, 4, 16, 48)  # of a batch: about .1, .2, .3, 1 and 3 seconds
+CHECKS = 3  # of a series
 PAGE = Path(__file__).parents[1] / "docs" / "your-own.md"
 POINTS = """[kv_prereg.policies]
 small-vectors = my_policy:small_vectors
@@ -58,8 +64,31 @@ def install_policy(folder: Path) -> Iterator[None]:
         sys.path.remove(str(site))
 
 
-def make_executor(policy: str, folder: Path) -> tuple[Execute, tuple[grid.Cell, ...]]:
-    """Return what runs a job of the page's protocol with this policy, and the protocol's cells."""
+class Contender(NamedTuple):
+    decoder: Decoder
+    keeper: AnswerKeeper
+    cells: tuple[grid.Cell, ...]
+
+    def render(self, batch: tuple[str, ...]) -> tuple[Job, JobPrompts]:
+        job = Job(MODEL, TASK, batch, self.cells)
+        return job, self.keeper.render(job)
+
+    def time_series(self, batches: Sequence[tuple[Job, JobPrompts]], checks: int) -> tuple[float, int]:
+        """Decode these batches until so many checks have passed; return the processor seconds and the batches."""
+        start, count = time.process_time(), 0
+        for batch in batches:
+            self.decoder.decode(*batch)
+            count += 1
+            if self.decoder.is_due():
+                self.decoder.check()
+                checks -= 1
+            if not checks:
+                break
+        return time.process_time() - start, count
+
+
+def make_contender(policy: str, folder: Path) -> Contender:
+    """Return what runs jobs of the page's protocol with this policy."""
     text = re.search(r"```toml registrations/mine/protocol\.toml\n(.*?)```", PAGE.read_text(), re.DOTALL)
     assert text is not None
     written = text[1].replace('file = "questions.jsonl"', f'name = "{TASK}"').replace("path:my-model", MODEL)
@@ -67,13 +96,11 @@ def make_executor(policy: str, folder: Path) -> tuple[Execute, tuple[grid.Cell, 
     planned = PlannedStudy(toml_reader.parse(written.encode(), "protocol.toml"), folder)
     is_confined = policy == "small-vectors"
     with contextlib.nullcontext() if is_confined else mock.patch.object(own_code, "is_own_policy", return_value=False):
-        return local.make_executor(planned, {}), tuple(grid.cells(planned.protocol))
-
-
-def time_batch(execute: Execute, job: Job) -> float:
-    start = time.process_time()
-    execute(job)
-    return time.process_time() - start
+        decoder = local.make_decoder(planned, {})
+    keeper = answers.AnswerKeeper(
+        planned, answers.list_extra_prompts(planned), None, cache(lambda model: tokenizer(model, folder))
+    )
+    return Contender(decoder, keeper, tuple(grid.cells(planned.protocol)))
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -82,20 +109,24 @@ def main(argv: list[str] | None = None) -> int:
     pairs = parser.parse_args(argv).pairs
     dev = load(TASK).dev
     with tempfile.TemporaryDirectory() as folder, install_policy(Path(folder)):
-        contenders = [make_executor(name, Path(folder)) for name in ("small-vectors-of-ours", "small-vectors")]
-        print("| problems | ours, seconds | own, seconds | own to ours | of pairs |\n| --: | --: | --: | --: | --- |")
+        contenders = [make_contender(name, Path(folder)) for name in ("small-vectors-of-ours", "small-vectors")]
+        print("| problems | batches | ours, seconds | own, seconds | own to ours | of pairs |")
+        print("| --: | --: | --: | --: | --: | --- |")
         for problems in PROBLEMS:
+            starts = [number * problems % (len(dev) - problems) for number in range(len(dev))]
+            ours, own = ([each.render(tuple(dev[start : start + problems])) for start in starts] for each in contenders)
+            for contender, batches in zip(contenders, (ours, own), strict=True):
+                contender.time_series(batches[:2], checks=2)  # the first loads, and is checked alone
             rounds = []
-            for number in range(pairs + 1):
-                start = number * problems % (len(dev) - problems)
-                batch = tuple(dev[start : start + problems])
-                order = contenders if number % 2 else contenders[::-1]
-                seconds = [time_batch(execute, Job(MODEL, TASK, batch, cells)) for execute, cells in order]
-                rounds.append(seconds if number % 2 else seconds[::-1])
-            ours, own = (statistics.median(each) for each in zip(*rounds[1:], strict=True))  # the first loads
-            ratios = sorted(own / ours for ours, own in rounds[1:])
-            span = f"[{ratios[0]:.3f}, {ratios[-1]:.3f}]"
-            print(f"| {problems} | {ours:.2f} | {own:.2f} | {statistics.median(ratios):.3f} | {span} |", flush=True)
+            for _ in range(pairs):
+                contenders[1].time_series(own, checks=1)  # so that a window begins
+                own_seconds, count = contenders[1].time_series(own, CHECKS)
+                our_seconds, _ = contenders[0].time_series(ours[:count], count + 1)
+                rounds.append((our_seconds / count, own_seconds / count))
+            our_median, own_median = (statistics.median(each) for each in zip(*rounds, strict=True))
+            ratios = sorted(own / ours for ours, own in rounds)
+            numbers = f"{problems} | {count} | {our_median:.2f} | {own_median:.2f} | {statistics.median(ratios):.3f}"
+            print(f"| {numbers} | [{ratios[0]:.3f}, {ratios[-1]:.3f}] |", flush=True)
     return 0
 
 

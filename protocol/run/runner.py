@@ -1,9 +1,9 @@
 """Run the cells of one phase of a study, probe or confirm, batch by batch, and record them.
 
 The lanes (every arm, budget and seed of one model and task) of some problems are one unit of work: they
-decode as one batch and are appended with one write and one fsync. A killed run therefore loses at most one
-unit. It runs again completely, so that the batch composition, and hence every record, is that of an
-uninterrupted run.
+decode as one batch and are appended with one write and one fsync. A killed run therefore loses the units that
+its workers had not returned. They run again completely, so that the batch composition, and hence every record,
+is that of an uninterrupted run.
 
 The code that runs cells cannot compute an effect, so it cannot stop on one: this module imports neither
 analysis nor figures.

@@ -12,7 +12,7 @@ import studies
 
 from protocol.formats.refusals import Tampered
 from protocol.plan import grid, toml_reader
-from protocol.run.executors import Job, local
+from protocol.run.executors import Job, answers, local, process_pool
 from protocol.workspace.planned_study import PlannedStudy
 from splits import load
 
@@ -61,7 +61,7 @@ def read_cheats(kind: str) -> dict[str, Cheat]:
     }
 
 
-STOPPED, PATCHED, HONEST = map(read_cheats, ("stopped", "patched", "honest"))
+STOPPED, PATCHED, HONEST, WAITING = map(read_cheats, ("stopped", "patched", "honest", "waiting"))
 HARMLESS = CHEATS["harmless"]
 EVERYTHING = "does all of these"
 
@@ -128,7 +128,7 @@ def site(tmp_path_factory):
     site = tmp_path_factory.mktemp("own") / "site-packages"
     (site / "cheats-1.dist-info").mkdir(parents=True)
     (site / "cheats-1.dist-info" / "METADATA").write_text("Metadata-Version: 2.1\nName: cheats\nVersion: 1\n")
-    sources = {name: cheat[:2] for name, cheat in (STOPPED | PATCHED | HONEST).items()}
+    sources = {name: cheat[:2] for name, cheat in (STOPPED | PATCHED | HONEST | WAITING).items()}
     (site / "registering.py").write_text(
         "import collections.abc\nclass Late: pass\ncollections.abc.Sized.register(Late)\n"
     )
@@ -155,13 +155,13 @@ def loaded(tiny_model):
 
 
 @pytest.fixture
-def run_policy(tmp_path, tiny_model, loaded, site, undone):
-    """Return a function that decodes a lane of a policy of this file, with several events."""
-    ran = []
+def plan_policy(tmp_path, tiny_model, site, undone):
+    """Return a function that plans a lane of a policy of this file, with several events."""
+    planned_names = []
 
-    def run(cheat):
+    def plan(cheat):
         name = module_name(cheat)
-        ran.append(name)
+        planned_names.append(name)
         changes = {
             **studies.ONE_TASK,
             'crystal = { policy = "crystal-token-level" }': f'crystal = {{ policy = "{name}", {RECENT} }}',
@@ -175,14 +175,24 @@ def run_policy(tmp_path, tiny_model, loaded, site, undone):
         protocol = toml_reader.parse((tmp_path / name / "protocol.toml").read_bytes(), "protocol.toml")
         planned, task = PlannedStudy(protocol, tmp_path, folder=tmp_path / name), protocol.tasks[0].name
         cells = tuple(cell for cell in grid.cells(protocol) if cell.arm in ("crystal", "streaming"))
-        execute = local.make_executor(planned, {}, load_model=lambda model: loaded)
-        result = execute(Job(cells[0].model, task, tuple(load(task).dev[:1]), cells))
+        return planned, Job(cells[0].model, task, tuple(load(task).dev[:1]), cells)
+
+    yield plan
+    for name in planned_names:
+        sys.modules.pop(name, None)
+
+
+@pytest.fixture
+def run_policy(loaded, plan_policy):
+    """Return a function that decodes a lane of a policy of this file."""
+
+    def run(cheat):
+        planned, job = plan_policy(cheat)
+        result = local.make_executor(planned, {}, load_model=lambda model: loaded)(job)
         bodies = {cell.arm: body for (cell, _), (body, _) in result.records.items()}
         return [bodies[arm] | {"cell": None} for arm in ("crystal", "streaming")]
 
-    yield run
-    for name in ran:
-        sys.modules.pop(name, None)
+    return run
 
 
 def test_an_honest_policy_of_another_distribution_runs(run_policy):
@@ -195,6 +205,44 @@ def test_an_honest_policy_of_another_distribution_runs(run_policy):
 def test_a_policy_that_cheats_is_stopped_in_a_run(cheat, run_policy):
     with pytest.raises(Tampered, match=re.escape(STOPPED[cheat].says)):
         run_policy(cheat)
+
+
+class Pipe:
+    """The end of a worker's connection. requests: what it receives until the other end is closed."""
+
+    def __init__(self, requests):
+        self.requests, self.answers = requests, []
+
+    def recv(self):
+        if not self.requests:
+            raise EOFError
+        return self.requests.pop(0)
+
+    def poll(self, timeout):
+        return bool(self.requests)
+
+    def send(self, answer):
+        self.answers.append(answer)
+
+
+def test_of_batches_that_wait_for_one_check_none_counts_when_the_first_changed_a_module(
+    plan_policy, loaded, monkeypatch
+):
+    import statistics
+
+    cheat = "adds a function to a library once"
+    planned, job = plan_policy(cheat)
+    decoder = local.make_decoder(planned, {}, load_model=lambda model: loaded)._replace(is_due=lambda: False)
+    monkeypatch.setattr(process_pool, "make_decoder", lambda planned, lanes: decoder)
+    keeper = answers.make_keeper(planned, answers.list_extra_prompts(planned), None)
+    jobs = [job._replace(problems=(problem,)) for problem in load(job.task).dev[:2]]
+    pipe = Pipe([(each, keeper.render(each)) for each in jobs])
+    process_pool.serve_jobs(pipe, planned, {})
+    assert "hidden" in vars(statistics)
+    first, second = pipe.answers
+    assert first == []
+    assert isinstance(second, Tampered)
+    assert f"{WAITING[cheat].says}; nothing of the last 2 batches is recorded" in str(second)
 
 
 @pytest.fixture
@@ -235,6 +283,7 @@ def call_policy(site, undone):
         name = module_name(cheat)
         called.append(name)
         confinement = own_code.Confinement([name])
+        check_runs = confinement.check  # a worker has it before own code runs
         with confinement.apply(is_loading=True):
             policy = importlib.import_module(name).small
         confinement.confine_between_runs()
@@ -247,6 +296,7 @@ def call_policy(site, undone):
                     token_ids = torch.arange(tokens + more)
                     freed += [policy.scoring.score(View(token_ids, 2, 2, frozenset(), 0, {Norms(): norms}))]
                     check()
+            check_runs()
             freed.clear()
             del check
 

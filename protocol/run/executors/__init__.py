@@ -56,6 +56,18 @@ class JobResult(NamedTuple):
     where: Mapping[str, str] = MappingProxyType({})
 
 
+class Decoder(NamedTuple):
+    """What decodes jobs in a worker.
+
+    check: raises Tampered if code of an arm changed what is not its own. Results count when it has returned after
+    them. is_due: returns whether finished results should wait no longer.
+    """
+
+    decode: Callable[[Job, JobPrompts], JobResult]
+    is_due: Callable[[], bool] = lambda: True
+    check: Callable[[], None] = lambda: None
+
+
 class Loading(NamedTuple):
     """An update: the executor loads this model before its first job."""
 

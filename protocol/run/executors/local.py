@@ -24,8 +24,9 @@ from protocol.models.load import LoadedModel, load
 from protocol.plan.design import Design
 from protocol.plan.generation import Generation
 from protocol.plan.grid import Cell, budget_of, policy_of
-from protocol.run.executors import Execute, Job, JobPrompts, JobResult, JobUpdate, Loading, RenderedPrompt, own_code
+from protocol.run.executors import Decoder, Execute, Job, JobPrompts, JobResult, JobUpdate, Loading, RenderedPrompt
 from protocol.run.executors.answers import AnswerKeeper, list_extra_prompts
+from protocol.run.executors.own_code import confine
 from protocol.tasks.held_out_guard import HeldOutProblems
 from protocol.workspace.planned_study import PlannedStudy
 
@@ -59,7 +60,7 @@ def make_executor(
     any.
     """
     get_model = load_model or cache_models(planned, report)
-    decode = make_decoder(planned, lanes, get_model, watch, report)
+    decoder = make_decoder(planned, lanes, get_model, watch, report)
     keeper = AnswerKeeper(
         planned, list_extra_prompts(planned), held_out_problems, lambda model: get_model(model).tokenizer
     )
@@ -67,8 +68,9 @@ def make_executor(
     def execute(job: Job) -> JobResult:
         get_model(job.model)
         start = perf_counter()
-        result = keeper.grade(job, decode(job, keeper.render(job)))
-        return result._replace(seconds=perf_counter() - start)
+        result = decoder.decode(job, keeper.render(job))
+        decoder.check()
+        return keeper.grade(job, result)._replace(seconds=perf_counter() - start)
 
     return execute
 
@@ -79,8 +81,8 @@ def make_decoder(
     load_model: Callable[[str], LoadedModel] | None = None,
     watch: Callable[[Cell, Policy], Policy] = lambda cell, policy: policy,
     report: Callable[[JobUpdate], object] = lambda told: None,
-) -> Callable[[Job, JobPrompts], JobResult]:
-    """Return the function that decodes one job from its prompts; its texts have no grades. Sets torch's threads and
+) -> Decoder:
+    """Return what decodes one job at a time from its prompts; its texts have no grades. Sets torch's threads and
     deterministic mode for the process.
 
     lanes: how many decode at once, by model. Records say with whom a lane decoded where its model has a number here;
@@ -103,7 +105,7 @@ def make_decoder(
         full_use = planned.use(cell.model, cell.task)
         return budget_of(protocol, cell, prompt_tokens, full_use, slot_of(cell.model, cell.arm))
 
-    with own_code.confine(protocol) as confinement:
+    with confine(protocol) as confinement:
         extra_prompts = list_extra_prompts(planned)
 
     def confine_job(job: Job, network: PreTrainedModel) -> AbstractContextManager[Callable[[], None]]:
@@ -112,6 +114,8 @@ def make_decoder(
         return confinement.confine_run(network, lambda: [policy(cell) for cell in job.cells])
 
     def decode(job: Job, job_prompts: JobPrompts) -> JobResult:
+        if confinement is not None:
+            confinement.begin_group(job.model, job.task)
         model, start = get_model(job.model), perf_counter()
         task, groups = task_settings[job.task], list[PromptGroup]()
         lane_records: dict[tuple[Cell, str], tuple[dict[str, Any], dict[str, Any]]] = {}
@@ -189,7 +193,7 @@ def make_decoder(
             lane_records[lane_key] = (body, costs)
         return JobResult(lane_records, tuple(trajectories.values()), perf_counter() - start)
 
-    return decode
+    return Decoder(decode) if confinement is None else Decoder(decode, confinement.is_due, confinement.check)
 
 
 def cache_models(planned: PlannedStudy, report: Callable[[JobUpdate], object]) -> Callable[[str], LoadedModel]:

@@ -2,9 +2,10 @@
 
 A policy of another distribution is called by the engine, in the process that decodes. While it runs, an audit hook of
 the interpreter (PEP 578) refuses whatever scores of slots do not need: files, processes, sockets, threads, the frames
-of callers, the garbage collector. After every step the engine, the libraries, the environment and the state of the
-policy's own modules are compared with what they were: nothing is kept from one event to the next but the memory that a
-scoring declares, which is counted. This is no sandbox: docs/threat-model.md says what it leaves open.
+of callers, the garbage collector. The engine, the libraries and the state of the policy's own modules are compared with
+what they were, and no batch counts before the comparison that follows it: nothing is kept from one event to the next
+but the memory that a scoring declares, which is counted. This is no sandbox: docs/threat-model.md says what it leaves
+open.
 """
 
 import _signal  # type: ignore[import-not-found]  # not `signal`, which looks handlers up by value
@@ -50,7 +51,8 @@ from protocol.run.executors.surroundings import Surroundings, count_registration
 from protocol.tasks import registry
 
 HOOK_COUNTERS = frozenset({"torch.utils.hooks.RemovableHandle"})
-CHECK_SHARE = 100  # of the time that passes between two checks, one takes one part
+CHECK_SHARE = 100  # of the time that passes between two comparisons in a batch, one takes one part
+WINDOW_SHARE = 40  # of the time that passes between two comparisons of finished batches, one takes one part
 # What to do in place of what is refused, by how the refusal begins.
 INSTEAD = {
     "used open": "pass data to a policy as settings, or as constants of its module",
@@ -98,13 +100,15 @@ class Confinement:
         warnings.filterwarnings("ignore", module=rf"({'|'.join(sorted(self._modules))})(\.|$)")
         self._attempts: list[str] = []
         self._answer_modules = _modules_with_answers()
-        self._next_check = 0.0
+        self._next_check = self._window_end = 0.0
+        self._runs = 0  # since the last check
+        self._is_running = False
+        self._group = ("", "")
         self._network: nn.Module | None = None
         self._network_state: object = None
         self._own_state: ReachableState | None = None
         self._policies: tuple[Any, ...] = ()
         self._own_modules: tuple[str, ...] = ()
-        self._is_running = False
         self._surroundings = Surroundings(self._modules, self._code)
         self._process = _read_process()
 
@@ -113,7 +117,7 @@ class Confinement:
         """Refuse, inside the context, what the code of these policies may not do. Raises Tampered at its end for what
         it tried and for what it changed.
         """
-        check = self.check  # as it is before their code could replace it
+        check, check_process = self.check, self.check_process  # as they are before their code could replace them
         begin, end = get_guard()
         base = sys._getframe()
         while base.f_back is not None and base.f_code.co_filename in (__file__, contextmanager.__code__.co_filename):
@@ -122,12 +126,17 @@ class Confinement:
         begin(rules)
         try:
             yield
+        except Tampered:
+            raise
         except Exception:
+            check_process()
             check()
             raise
         finally:
             end(rules)
-        check()
+        check_process()
+        if is_loading:
+            check()
 
     def confine_between_runs(self) -> None:
         """Refuse, as long as this object lives, what code of these policies may not do when no run is under way: what
@@ -138,54 +147,71 @@ class Confinement:
         begin(rules)
         weakref.finalize(self, end, rules)
 
+    def begin_group(self, model: str, task: str) -> None:
+        """Check before another model is loaded, or policies of another task are built, as both change much."""
+        if (model, task) != self._group and self._runs:
+            self.check()
+        self._group = model, task
+
     @contextmanager
     def confine_run(self, network: nn.Module, build: Callable[[], Iterable[Any]]) -> Iterator[Callable[[], None]]:
-        """Confine a run of the engine on a network; yield what is to be called after each of its steps.
+        """Confine a run of the engine on a network; yield what is to be called after each of its steps. The run counts
+        when `check` has passed after it.
 
         build: returns the policies that run. Their state, and that of their modules, has to remain as it is then, from
         one run to the next.
         """
         self._refuse_attempts()
-        start = perf_counter()
         check = self.check_now_and_then  # as it is before their code could replace it
         if network is not self._network:
             self._begin_network(network)
-        else:
+        elif not self._runs:
             self._accept_surroundings()
+        if not self._runs:
+            self._surroundings.record_loads()
         self._process = _read_process()
-        self._surroundings.record_loads()
+        self._runs += 1
+        self._is_running = True
         try:
             with self.apply():
                 self._begin_policies(tuple(build()))
-                self._is_running = True
-                self._next_check = perf_counter() + CHECK_SHARE * (perf_counter() - start)
                 yield check
         finally:
             self._is_running = False
-            self._surroundings.stop_recording()
-        if _read_network(network) != self._network_state:
-            raise self._tampered("changed the network")
+
+    def is_due(self) -> bool:
+        """Return whether `check` would take less than a small part of the time since it was called last."""
+        return perf_counter() >= self._window_end
 
     def _begin_network(self, network: nn.Module) -> None:
+        if self._runs:
+            self.check()
         classes = {kind for module in network.modules() for kind in type(module).__mro__ if kind is not object}
         self._surroundings.widen(classes)  # loading a model may have changed torch
         if where := self._surroundings.find_patch(classes):
             raise self._tampered(f"replaced {where} by its own function")
         self._network, self._network_state = network, _read_network(network)
+        self._window_end = 0.0  # what libraries set after their first batch is accepted before the second
 
     def _accept_surroundings(self) -> None:
         """Compare from now on what changed between two runs. Raises Tampered for what is guarded."""
+        start = perf_counter()
         if self._surroundings.has_new_modules():
             self._surroundings.accept_modules()
         for namespace, name in self._surroundings.find_changes():
             if namespace.is_guarded:
                 raise self._tampered(f"changed {namespace.where}.{name}")
-            self._surroundings.accept_change(namespace)
+            namespace.accept()
+        self._window_end += WINDOW_SHARE * (perf_counter() - start)
 
     def _begin_policies(self, policies: tuple[Any, ...]) -> None:
         """Read the state of these policies, if they are not those of the run before."""
-        own_modules = self._list_own_modules()
         is_known = len(policies) == len(self._policies) and all(map(operator.is_, policies, self._policies))
+        if self._runs > 1:
+            if is_known:
+                return
+            self.check()
+        own_modules = self._list_own_modules()
         if is_known and own_modules == self._own_modules:
             return
         self._policies, self._own_modules = policies, own_modules
@@ -196,36 +222,47 @@ class Confinement:
     def check_now_and_then(self) -> None:
         """Check, unless that would take more than a hundredth of the time."""
         self._refuse_attempts()
-        start = perf_counter()
-        if start >= self._next_check:
+        if perf_counter() >= self._next_check:
+            self.check_process()
             self.check()
-            now = perf_counter()
-            self._next_check = now + CHECK_SHARE * (now - start)
 
-    def check(self) -> None:
-        """Raise Tampered if this code tried what it may not, changed what is not its own, or keeps anything."""
+    def check_process(self) -> None:
+        """Raise Tampered if this code tried what it may not, or changed the process since the run began."""
         self._refuse_attempts()
-        if self._is_running and self._surroundings.has_new_modules():
-            if late := [name for name in self._list_own_modules() if name not in self._own_modules]:
-                raise self._tampered(f"loads {late[0]} while it runs: import it at the top of the module")
-            if changed := self._surroundings.accept_loads():
-                raise self._tampered(f"changed {changed}")
         now_process = _read_process()
         for where, before in self._process.items():
             now = now_process[where]
             has_ended_threads = isinstance(now, frozenset) and isinstance(before, frozenset) and now < before
             if now != before and not has_ended_threads:
                 raise self._tampered(f"changed {where}")
+
+    def check(self) -> None:
+        """Raise Tampered if this code tried what it may not, changed what is not its own, or keeps anything. After
+        this, the runs that have ended count.
+        """
+        start = perf_counter()
+        self._refuse_attempts()
+        if self._own_state is not None and not self._runs:
+            return
+        if self._own_state is not None and self._surroundings.has_new_modules():
+            if late := [name for name in self._list_own_modules() if name not in self._own_modules]:
+                raise self._tampered(f"loads {late[0]} while it runs: import it at the top of the module")
+            if changed := self._surroundings.accept_loads():
+                raise self._tampered(f"changed {changed}")
         for namespace, name in self._surroundings.find_changes():
             if namespace.where not in self._counted:
                 raise self._tampered(f"changed {namespace.where}.{name}")
         for name, function in _list_attention_functions().items():
             if self._surroundings.is_own(function):
                 raise self._tampered(f"changed the attention {name}")
-        if not self._is_running or self._own_state is None:
-            return
-        if name := self._own_state.first_change(self._read_own_state()):
+        if self._own_state is not None and (name := self._own_state.first_change(self._read_own_state())):
             raise self._tampered(f"keeps state between events in {name}")
+        if not self._is_running and self._network is not None and _read_network(self._network) != self._network_state:
+            raise self._tampered("changed the network")
+        now = perf_counter()
+        self._next_check = now + CHECK_SHARE * (now - start)
+        if not self._is_running:
+            self._runs, self._window_end = 0, now + WINDOW_SHARE * (now - start)
 
     def _list_own_modules(self) -> tuple[str, ...]:
         return tuple(name for name in sys.modules if name.partition(".")[0] in self._modules)
@@ -250,7 +287,8 @@ class Confinement:
 
     def _tampered(self, what: str) -> Tampered:
         advice = next((f" ({advice})" for start, advice in INSTEAD.items() if what.startswith(start)), "")
-        return Tampered(f"policy {self._label}: its code {what}{advice}; nothing of this batch is recorded")
+        batches = "this batch" if self._runs <= 1 else f"the last {self._runs} batches"
+        return Tampered(f"policy {self._label}: its code {what}{advice}; nothing of {batches} is recorded")
 
 
 def _list_modules(point: EntryPoint) -> set[str]:

@@ -1,7 +1,7 @@
 """Run jobs in several processes of this machine, each with its own loaded model; results come back in order.
 
 A job is one batch, so how many processes share the jobs changes no record. A process that is started for a
-study verifies its bytes first, as every worker does.
+study verifies its bytes first, as every worker does. Results of own code wait in it for the check that follows them.
 """
 
 import multiprocessing
@@ -27,6 +27,7 @@ from protocol.workspace.planned_study import PlannedStudy
 from protocol.workspace.study import Study
 
 JOBS_PER_PROCESS = 2  # jobs queued per process, so that it does not wait while its last result is recorded
+IDLE_SECONDS = 0.1  # without a further job, after which a process checks what waits for it
 
 
 @contextmanager
@@ -119,25 +120,36 @@ def _block_interrupts() -> Iterator[None]:
 def deal_jobs(
     workers: Sequence[Connection], keeper: AnswerKeeper | RemoteKeeper, jobs: Iterable[Job]
 ) -> Iterator[JobResult]:
-    """Yield results in order; jobs are dealt out round-robin, so results are awaited round-robin."""
-    busy_workers: deque[tuple[Connection, Job]] = deque()
+    """Yield results in order; jobs are dealt out round-robin. A worker answers each with the results that wait no
+    longer, in order, and leaves none to wait when no further job comes.
+    """
+    pending_jobs: deque[tuple[Connection, Job]] = deque()
+    busy_workers: deque[Connection] = deque()
+    results: dict[Connection, deque[JobResult]] = {worker: deque() for worker in workers}
+
+    def receive() -> Iterator[JobResult]:
+        worker = busy_workers.popleft()
+        results[worker] += receive_results(worker)
+        while pending_jobs and results[pending_jobs[0][0]]:
+            worker, job = pending_jobs.popleft()
+            yield keeper.grade(job, results[worker].popleft())
+
     try:
         for number, job in enumerate(jobs):
             worker = workers[number % len(workers)]
             worker.send((job, keeper.render(job)))
-            busy_workers.append((worker, job))
+            pending_jobs.append((worker, job))
+            busy_workers.append(worker)
             if len(busy_workers) == JOBS_PER_PROCESS * len(workers):
-                worker, oldest = busy_workers.popleft()
-                yield keeper.grade(oldest, receive_result(worker))
+                yield from receive()
         while busy_workers:
-            worker, oldest = busy_workers.popleft()
-            yield keeper.grade(oldest, receive_result(worker))
+            yield from receive()
     except (EOFError, ConnectionError):
         raise Refusal("executor: a process that ran a batch was killed; run the command again") from None
 
 
-def receive_result(worker: Connection) -> JobResult:
-    answer: JobResult | Refusal = worker.recv()
+def receive_results(worker: Connection) -> list[JobResult]:
+    answer: list[JobResult] | Refusal = worker.recv()
     if isinstance(answer, Refusal):
         raise answer
     return answer
@@ -151,10 +163,16 @@ def serve_jobs(
         try:
             if study is not None:
                 verify_bytes(study)
-            decode = make_decoder(planned, lanes)
+            decoder = make_decoder(planned, lanes)
             machine_fields = _machine_fields(planned, device)
+            waiting: list[JobResult] = []
             while True:
-                jobs.send(decode(*jobs.recv())._replace(where=machine_fields))
+                waiting.append(decoder.decode(*jobs.recv())._replace(where=machine_fields))
+                released: list[JobResult] = []
+                if decoder.is_due() or not jobs.poll(IDLE_SECONDS):
+                    decoder.check()
+                    released, waiting = waiting, []
+                jobs.send(released)
         except (EOFError, ConnectionError):
             raise
         except Exception as error:

@@ -16,7 +16,6 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from protocol.run.executors.dict_versions import DictVersions
 from protocol.run.executors.own_state import PLAIN, read_bases, read_names
 
 PROTECTED = ("protocol.engine", "protocol.run", "policies", "protocol.models.load")
@@ -48,11 +47,16 @@ class Namespace(NamedTuple):
     accepted: dict[str, Any]
     is_guarded: bool
 
+    def accept(self) -> None:
+        """Compare it from now on with what it is now."""
+        self.accepted.clear()
+        self.accepted.update(self.entries)
+
 
 class LoadRecorder:
     """What modules were when they had been loaded, before the code that loads them could change them.
 
-    begin: starts a record of loading. registrations: of abstract classes, that loading made.
+    begin: starts a new record of loading. registrations: of abstract classes, that loading made.
     """
 
     def __init__(self) -> None:
@@ -64,9 +68,6 @@ class LoadRecorder:
     def begin(self, read: Callable[[str, ModuleType], Iterable[Namespace]]) -> None:
         self._read = read
         self.take()
-
-    def end(self) -> None:
-        self._read = None
 
     def take(self) -> tuple[dict[str, object], list[Namespace]]:
         """Return what was loaded since this was called last."""
@@ -132,20 +133,14 @@ class Surroundings:
         # What a callback of the garbage collector counts changes at any time; own code can add none.
         self.foreign = set[int]()
         self._counting = {getattr(callback, "__module__", None) for callback in gc.callbacks}
-        self._modules: dict[str, object] = dict(sys.modules)
-        self._module_versions = DictVersions([sys.modules])
-        self._namespaces = [
-            namespace
-            for name, module in self._modules.items()
-            if issubclass(type(module), ModuleType)
-            for namespace in self._read(name, module)  # type: ignore[arg-type]
-        ]
-        self._watch()
+        self._modules: dict[str, object] = {}
+        self._namespaces: list[Namespace] = []
+        self.accept_modules()
 
-    def _watch(self) -> None:
-        self._versions = DictVersions([each.entries for each in self._namespaces])
-        self.foreign.update(id(each.owner) for each in self._namespaces)
-        self.foreign.update(id(each.entries) for each in self._namespaces)
+    def _add(self, namespaces: Iterable[Namespace]) -> None:
+        for namespace in namespaces:
+            self._namespaces.append(namespace)
+            self.foreign |= {id(namespace.owner), id(namespace.entries)}
 
     def _read(self, name: str, module: ModuleType) -> Iterator[Namespace]:
         """Yield a module and its classes, unless they are own code's or not compared."""
@@ -164,11 +159,8 @@ class Surroundings:
         """Record, from now on, what modules are when they have been loaded."""
         self._recorder.begin(self._read)
 
-    def stop_recording(self) -> None:
-        self._recorder.end()
-
     def has_new_modules(self) -> bool:
-        return bool(self._module_versions.find_changed())
+        return not _is_same(sys.modules, self._modules)
 
     def accept_loads(self) -> str | None:
         """Compare from now on what was loaded, with what it was then; return what own code changed of it, if
@@ -183,44 +175,29 @@ class Surroundings:
                 "the loaded modules, "
                 f"{next((name for name in odd if type(name) is str), '<a name of a class of its own>')}"
             )
-        self._modules = now
-        self._module_versions.accept(0)
-        if namespaces:
-            changed = [(each, name) for each in namespaces if (name := self._find_first_change(each)) is not None]
-            if changed:
-                namespace, name = changed[0]
+        for namespace in namespaces:
+            if (name := self._find_first_change(namespace)) is not None:
                 return f"{namespace.where}.{name}"
-            self._namespaces += namespaces
-            self._watch()
+        self._modules = now
+        self._add(namespaces)
         return None
 
     def accept_modules(self) -> None:
-        """Compare from now on what was loaded between two runs."""
-        known = self._modules
-        self._modules = dict(sys.modules)
-        self._module_versions.accept(0)
+        """Compare from now on what was loaded until now."""
+        known, self._modules = self._modules, dict(sys.modules)
         for name, module in self._modules.items():
             if issubclass(type(module), ModuleType) and known.get(name) is not module:
-                self._namespaces += self._read(name, module)  # type: ignore[arg-type]
-        self._watch()
+                self._add(self._read(name, module))  # type: ignore[arg-type]
 
     def find_changes(self) -> Iterator[tuple[Namespace, str]]:
         """Yield each module or class that changed, with the first name at which another value stands."""
-        for number in self._versions.find_changed():
-            namespace = self._namespaces[number]
+        for namespace in self._namespaces:
+            if _is_same(namespace.entries, namespace.accepted):
+                continue
             if (name := self._find_first_change(namespace)) is not None:
                 yield namespace, name
             else:
-                self._accept(number)
-
-    def accept_change(self, namespace: Namespace) -> None:
-        self._accept(next(number for number, each in enumerate(self._namespaces) if each is namespace))
-
-    def _accept(self, number: int) -> None:
-        namespace = self._namespaces[number]
-        namespace.accepted.clear()
-        namespace.accepted.update(namespace.entries)
-        self._versions.accept(number)
+                namespace.accept()
 
     def _find_first_change(self, namespace: Namespace) -> str | None:
         """Return the first name at which another value stands; None if there is none. Submodules may be added, and
@@ -271,3 +248,12 @@ class Surroundings:
 
 def _is_alike(now: object, before: object) -> bool:
     return now is before or (type(now) is type(before) and type(now) in PLAIN and now == before)
+
+
+def _is_same(now: Mapping[str, Any], before: Mapping[str, Any]) -> bool:
+    """Return whether the very same values stand at the very same names; no class of theirs is asked."""
+    return (
+        len(now) == len(before)
+        and all(map(operator.is_, now, before))
+        and all(map(operator.is_, now.values(), before.values()))
+    )

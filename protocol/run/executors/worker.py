@@ -17,12 +17,12 @@ import socket
 import sys
 import time
 import traceback
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 from protocol.evidence import selection
 from protocol.evidence.registration import Registration
@@ -30,7 +30,7 @@ from protocol.formats import canonical, files
 from protocol.formats.escape import print_escaped
 from protocol.formats.refusals import Refusal, Tampered
 from protocol.formats.suggestions import explain_os_error
-from protocol.run.executors import Job, JobPrompts, JobResult, spool
+from protocol.run.executors import Decoder, JobPrompts, JobResult, spool
 from protocol.run.executors.prompt_handover import Receiver
 from protocol.run.executors.spool import Spool, TakenJob
 from protocol.workspace import locked_tree
@@ -44,7 +44,6 @@ POLL_SECONDS = 0.2
 ORPHANED_SECONDS = 300.0  # seconds without a heartbeat of the driver after which it counts as gone
 TERMINATED = 143
 MODULE = "protocol.run.executors.worker"
-Decode: TypeAlias = Callable[[Job, JobPrompts], JobResult]
 
 
 class Options(argparse.Namespace):
@@ -103,8 +102,8 @@ def run_worker(args: Options) -> int:
                 locked_tree.enter(study, MODULE)
             stack.enter_context(_terminate_with_parent())
             stack.enter_context(spool.keep_heartbeat(shared.workers / f"{worker}.json", lambda: status))
-            decode, receiver = _prepare(study, args, status)
-            serve_jobs(shared, worker, decode, status, args.session, receiver)
+            decoder, receiver = _prepare(study, args, status)
+            serve_jobs(shared, worker, decoder, status, args.session, receiver)
     except Refusal as refusal:
         # Not in the heartbeat file, which is removed with this process.
         refusal_status = {**status, "state": "refused", "refused": type(refusal).__name__, "why": str(refusal)}
@@ -115,7 +114,7 @@ def run_worker(args: Options) -> int:
     return 0
 
 
-def _prepare(registration: Registration, args: Options, status: dict[str, Any]) -> tuple[Decode, Receiver | None]:
+def _prepare(registration: Registration, args: Options, status: dict[str, Any]) -> tuple[Decoder, Receiver | None]:
     """Verify this machine and return what decodes a job, and the receiver of prompts of encrypted problems."""
     from protocol.run.executors.local import device_name, make_decoder  # with torch
     from protocol.tasks import held_out_guard
@@ -131,8 +130,10 @@ def _prepare(registration: Registration, args: Options, status: dict[str, Any]) 
         receiver = Receiver()
         status["recipient"] = receiver.recipient
     machine_fields = {"executor": args.executor, "host": status["host"], "device": status["device"]}
-    decode = make_decoder(planned, study.lanes())
-    return lambda job, prompts: decode(job, prompts)._replace(where=machine_fields), receiver
+    decoder = make_decoder(planned, study.lanes())
+    return decoder._replace(
+        decode=lambda job, prompts: decoder.decode(job, prompts)._replace(where=machine_fields)
+    ), receiver
 
 
 def verify_bytes(study: "Study") -> None:
@@ -154,29 +155,34 @@ def plan_phase(study: "Study", phase: str) -> "PlannedStudy":
 
 
 def serve_jobs(
-    shared: Spool, worker: str, decode: Decode, status: dict[str, Any], session: str, receiver: Receiver | None = None
+    shared: Spool, worker: str, decoder: Decoder, status: dict[str, Any], session: str, receiver: Receiver | None = None
 ) -> None:
     """Run jobs until the driver is done. An error in a job is its result; a folder that cannot be written
-    ends this worker, and another worker gets its job. Raises Orphaned without a driver.
+    ends this worker, and another worker gets its jobs. Raises Orphaned without a driver.
     """
-    driver_watch = _DriverWatch(shared, session)
-    while True:
-        driver_watch.raise_if_gone()
-        status["state"] = "waiting"
-        taken_job = shared.take(worker)
-        if taken_job is None:
-            time.sleep(POLL_SECONDS)
-            continue
-        if shared.has_result(taken_job.name):
-            spool.delete_job(taken_job.path)
-            continue
-        while taken_job.prompts is None and taken_job.path.exists():  # else the driver gave it to another worker
-            status["state"] = "waiting for its prompts"
+    driver_watch, results = _DriverWatch(shared, session), _Results(shared, decoder)
+    try:
+        while True:
             driver_watch.raise_if_gone()
-            taken_job = _receive_prompts(shared, taken_job, receiver)
-        if taken_job.prompts is not None:
-            status["state"] = "running"
-            _run_job(shared, taken_job, taken_job.prompts, decode)
+            status["state"] = "waiting"
+            taken_job = shared.take(worker)
+            if taken_job is None:
+                results.release()
+                time.sleep(POLL_SECONDS)
+                continue
+            if shared.has_result(taken_job.name):
+                spool.delete_job(taken_job.path)
+                continue
+            while taken_job.prompts is None and taken_job.path.exists():  # else the driver gave it to another worker
+                status["state"] = "waiting for its prompts"
+                driver_watch.raise_if_gone()
+                taken_job = _receive_prompts(shared, taken_job, receiver)
+            if taken_job.prompts is not None:
+                status["state"] = "running"
+                results.add(taken_job, taken_job.prompts)
+    except Orphaned:
+        results.release()
+        raise
 
 
 def _receive_prompts(shared: Spool, taken_job: TakenJob, receiver: Receiver | None) -> TakenJob:
@@ -212,17 +218,42 @@ class _DriverWatch:
             raise Orphaned
 
 
-def _run_job(shared: Spool, taken_job: TakenJob, prompts: JobPrompts, decode: Decode) -> None:
-    try:
-        job_result = decode(taken_job.job, prompts)
-    except Refusal as refusal:
-        shared.write_refusal(taken_job, refusal)
-        return
-    except Exception as error:
-        traceback.print_exc()
-        shared.write_refusal(taken_job, Refusal(f"a batch failed: {error!r}"))
-        return
-    shared.write_result(taken_job, job_result)
+class _Results:
+    """Runs jobs, and writes their results when the check that follows them has passed."""
+
+    def __init__(self, shared: Spool, decoder: Decoder) -> None:
+        self._shared, self._decoder = shared, decoder
+        self._waiting: list[tuple[TakenJob, JobResult]] = []
+
+    def add(self, taken_job: TakenJob, prompts: JobPrompts) -> None:
+        try:
+            self._waiting.append((taken_job, self._decoder.decode(taken_job.job, prompts)))
+        except Refusal as refusal:
+            self._shared.write_refusal(taken_job, refusal)
+            if isinstance(refusal, Tampered):
+                self._refuse(refusal)
+        except Exception as error:
+            traceback.print_exc()
+            self._shared.write_refusal(taken_job, Refusal(f"a batch failed: {error!r}"))
+        if self._decoder.is_due():
+            self.release()
+
+    def release(self) -> None:
+        """Check, and write the results that waited for it."""
+        if not self._waiting:
+            return
+        try:
+            self._decoder.check()
+        except Refusal as refusal:
+            self._refuse(refusal)
+        for waiting in self._waiting:
+            self._shared.write_result(*waiting)
+        self._waiting.clear()
+
+    def _refuse(self, refusal: Refusal) -> None:
+        for taken_job, _ in self._waiting:
+            self._shared.write_refusal(taken_job, refusal)
+        self._waiting.clear()
 
 
 def _write_refusal(path: Path, status: Mapping[str, Any]) -> None:

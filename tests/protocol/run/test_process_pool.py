@@ -1,20 +1,24 @@
 """Batches that run side by side: the same records, in the same order, and no process left behind."""
 
+import itertools
 import multiprocessing
 import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 
 import psutil
 import pytest
 import studies
+from toy_run import CELLS, Keeper, produced
 
-from protocol.formats.refusals import BadInput, Drifted, Refusal
+from protocol.evidence import records
+from protocol.formats.refusals import BadInput, Drifted, Refusal, Tampered
 from protocol.plan import grid, toml_reader
 from protocol.run import runner
-from protocol.run.executors import Job, process_pool
+from protocol.run.executors import Decoder, Job, process_pool
 from protocol.run.executors.settings import Settings
 from protocol.workspace.planned_study import PlannedStudy
 from splits import load
@@ -141,6 +145,92 @@ def test_a_killed_process_is_a_refusal(tiny_model, tmp_path):
         with pytest.raises(Refusal, match="was killed"):
             list(execute(jobs(registered, 1)))
     assert not multiprocessing.active_children()
+
+
+TOY_JOBS = [Job("tiny", "toy", (f"p{number}",), CELLS) for number in range(7)]
+
+
+@pytest.fixture
+def deal_to_threads(monkeypatch):
+    """Return a function that deals jobs to threads in place of processes. shares: of each, by how many results wait for
+    one check.
+    """
+
+    def deal(*shares, execute=produced, check=lambda: None):
+        ours, decoders = [], []
+        for share in shares:
+            count = itertools.count(1)
+            is_due = lambda count=count, share=share: next(count) % share == 0  # noqa: E731
+            decoders.append(Decoder(lambda job, prompts: execute(job), is_due, check))
+        monkeypatch.setattr(process_pool, "make_decoder", lambda planned, lanes: decoders[lanes["number"]])
+        monkeypatch.setattr(process_pool, "_machine_fields", lambda planned, device: {"executor": "local"})
+        for number in range(len(shares)):
+            near, far = multiprocessing.Pipe()
+            ours.append(near)
+            ending.append(near)
+
+            def serve(far=far, number=number):
+                with far:
+                    process_pool.serve_jobs(far, None, {"number": number})
+
+            threading.Thread(target=serve, daemon=True).start()
+        return lambda jobs: process_pool.deal_jobs(ours, Keeper(), jobs)
+
+    ending = []
+    yield deal
+    for near in ending:
+        near.close()
+
+
+def record_toy(folder, execute):
+    how = {"phase": "confirm", "registration": "a" * 64, "attempt": 1, "report": lambda told: None}
+    runner.record_units(folder, TOY_JOBS, execute, **how)
+
+
+def shard(folder):
+    return (folder / "records" / "shard-0.jsonl").read_bytes()
+
+
+@pytest.mark.parametrize("shares", [(1,), (3,), (100,), (1, 100), (100, 2), (2, 3, 1)])
+def test_results_that_wait_for_a_check_are_recorded_in_the_order_of_the_jobs(shares, deal_to_threads, tmp_path):
+    record_toy(tmp_path / "alone", deal_to_threads(1))
+    record_toy(tmp_path / "shared", deal_to_threads(*shares))
+    assert shard(tmp_path / "shared") == shard(tmp_path / "alone")
+
+
+def test_what_waited_in_a_process_that_was_killed_is_decoded_again(deal_to_threads, tmp_path):
+    decoded = []
+
+    def execute(job):
+        decoded.extend(job.problems)
+        if len(decoded) == 5:
+            raise EOFError  # as of a killed process, which says nothing
+        return produced(job)
+
+    with pytest.raises(Refusal, match="was killed"):
+        record_toy(tmp_path / "study", deal_to_threads(3, execute=execute))
+    assert decoded == ["p0", "p1", "p2", "p3", "p4"]
+    record_toy(tmp_path / "study", deal_to_threads(3, execute=execute))
+    assert decoded[5:] == ["p3", "p4", "p5", "p6"]
+    record_toy(tmp_path / "alone", deal_to_threads(1))
+    assert shard(tmp_path / "study") == shard(tmp_path / "alone")
+
+
+def test_nothing_is_recorded_that_waited_for_a_check_that_fails(deal_to_threads, tmp_path):
+    decoded = []
+
+    def check():
+        if len(decoded) > 4:
+            raise Tampered("policy mine: its code changed torch.hidden")
+
+    def execute(job):
+        decoded.extend(job.problems)
+        return produced(job)
+
+    with pytest.raises(Tampered, match=r"changed torch\.hidden"):
+        record_toy(tmp_path / "study", deal_to_threads(3, execute=execute, check=check))
+    recorded = [record["body"]["problem"] for record in records.read_records(tmp_path / "study" / "records")]
+    assert dict.fromkeys(recorded) == dict.fromkeys(["p0", "p1", "p2"])
 
 
 @pytest.mark.soak

@@ -13,9 +13,19 @@ import pytest
 from toy_run import CELLS, Keeper, produced
 
 from protocol.formats import canonical, files
-from protocol.formats.refusals import BadInput, Drifted, Refusal
+from protocol.formats.refusals import BadInput, Drifted, Refusal, Tampered
 from protocol.run import progress, runner
-from protocol.run.executors import Job, PoolStatus, factory, prompt_handover, settings, spool, spool_driver, worker
+from protocol.run.executors import (
+    Decoder,
+    Job,
+    PoolStatus,
+    factory,
+    prompt_handover,
+    settings,
+    spool,
+    spool_driver,
+    worker,
+)
 from protocol.run.executors.settings import LOCAL, Settings, device_environment
 from protocol.run.executors.spool import DamagedResult, Spool
 from protocol.run.executors.spool_driver import WorkerExit
@@ -51,10 +61,13 @@ def queued(own, number, job):
 
 
 class Threads:
-    """Starts a worker as a thread. dies: by slot, how many jobs each of its workers takes with it."""
+    """Starts a worker as a thread. dies: by slot, how many jobs each of its workers takes with it. waits: whether
+    results wait for a check until no job is left.
+    """
 
-    def __init__(self, shared, execute=produced, dies=(), refuses=(), silent=()):
+    def __init__(self, shared, execute=produced, dies=(), refuses=(), silent=(), waits=False, check=lambda: None):
         self.shared, self.execute = shared, execute
+        self.is_due, self.check = lambda: not waits, check
         self.dies, self.refuses, self.silent = Counter(dies), refuses, silent
         self.threads, self.why, self.started = {}, {}, Counter()
 
@@ -83,8 +96,9 @@ class Threads:
                 self.why[slot] = "OSError: No space left on device"
                 return None
             try:
-                self.serve(self.shared, name, lambda job, prompts: self.execute(job), says, session)
-            except worker.Orphaned:
+                decoder = Decoder(lambda job, prompts: self.execute(job), self.is_due, self.check)
+                self.serve(self.shared, name, decoder, says, session)
+            except (worker.Orphaned, SystemExit):
                 return None
             except OSError as full:
                 self.why[slot] = f"OSError: {full.strerror}"
@@ -175,6 +189,59 @@ def test_a_worker_that_is_lost_has_its_job_given_again(study, alone):
     launcher = Threads(shared(study), dies={0: 2, 1: 1})
     assert ran(study, launcher) == alone
     assert launcher.started == {0: 3, 1: 2}
+
+
+def decoding(own, decoded):
+    """Return what decodes a job when all others are there, so that its worker is not idle before the last."""
+
+    def execute(job):
+        while not decoded and len(own.waiting_files()) < len(JOBS) - 1:
+            time.sleep(0.005)
+        decoded.extend(job.problems)
+        return produced(job)
+
+    return execute
+
+
+def test_results_wait_for_their_check_and_count_after_it(study, alone):
+    own, decoded, at_check = shared(study), [], []
+    check = lambda: at_check.append((len(decoded), own.result_names()))  # noqa: E731
+    assert ran(study, Threads(own, decoding(own, decoded), waits=True, check=check), count=1) == alone
+    assert at_check == [(len(JOBS), set())]
+
+
+def test_what_waited_in_a_worker_that_is_lost_is_decoded_again(study, alone):
+    own, decoded = shared(study), []
+    decode = decoding(own, decoded)
+
+    def execute(job):
+        result = decode(job)
+        if decoded == PROBLEMS[:3]:
+            raise SystemExit  # of this worker, while two results wait
+        return result
+
+    assert ran(study, Threads(own, execute, waits=True), count=1) == alone
+    assert Counter(decoded) == Counter([*PROBLEMS, *PROBLEMS[:3]])
+
+
+@pytest.mark.parametrize("is_stopped_in_the_third", [True, False])
+def test_nothing_counts_of_what_waited_for_a_check_that_fails(study, is_stopped_in_the_third):
+    own, decoded = shared(study), []
+    decode = decoding(own, decoded)
+
+    def execute(job):
+        result = decode(job)
+        if is_stopped_in_the_third and len(decoded) == 3:
+            fail()
+        return result
+
+    def fail():
+        raise Tampered("policy mine: its code changed torch.hidden")
+
+    with pytest.raises(Tampered, match=r"changed torch\.hidden"):
+        ran(study, Threads(own, execute, waits=True, check=fail), count=1)
+    assert len(decoded) >= 3
+    assert shard(study.folder) == b""
 
 
 def test_workers_that_bring_nothing_are_replaced_so_often_and_no_more(study):
@@ -430,7 +497,7 @@ class Receiving(Threads):
         super().__init__(shared)
         self.folder, self.received, self.kept = folder, {}, []
 
-    def serve(self, shared, name, execute, says, session):
+    def serve(self, shared, name, decoder, says, session):
         receiver = prompt_handover.Receiver()
         says["recipient"] = receiver.recipient
 
@@ -441,7 +508,7 @@ class Receiving(Threads):
                     self.kept.append(path.read_bytes())
             return produced(job)
 
-        worker.serve_jobs(shared, name, run, says, session, receiver)
+        worker.serve_jobs(shared, name, decoder._replace(decode=run), says, session, receiver)
 
 
 @pytest.mark.parametrize("sealed", [(), ("toy",)])
@@ -502,7 +569,7 @@ def test_a_worker_that_waits_for_its_prompts_ends_with_its_driver_and_runs_nothi
 
     def serve():
         try:
-            worker.serve_jobs(own, "me", produced, says, "mine", prompt_handover.Receiver())
+            worker.serve_jobs(own, "me", Decoder(produced), says, "mine", prompt_handover.Receiver())
         except worker.Orphaned:
             ended.append("orphaned")
 
@@ -522,14 +589,14 @@ def test_workers_end_with_their_driver(study, monkeypatch):
     says = {"state": ""}
     own.driver.write_text(json.dumps({"session": "another", "beat": 1}))
     with pytest.raises(worker.Orphaned):
-        worker.serve_jobs(own, "me", produced, says, "mine")
+        worker.serve_jobs(own, "me", Decoder(produced), says, "mine")
     own.driver.write_text(json.dumps({"session": "mine", "beat": 1}))
     monkeypatch.setattr(worker, "ORPHANED_SECONDS", 0.05)
     with pytest.raises(worker.Orphaned):
-        worker.serve_jobs(own, "me", produced, says, "mine")
+        worker.serve_jobs(own, "me", Decoder(produced), says, "mine")
     own.driver.unlink()
     with pytest.raises(worker.Orphaned):
-        worker.serve_jobs(own, "me", produced, says, "mine")
+        worker.serve_jobs(own, "me", Decoder(produced), says, "mine")
 
 
 def test_the_display_and_the_status_say_who_runs_and_who_waits(study):

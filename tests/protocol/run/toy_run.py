@@ -22,6 +22,7 @@ from protocol.formats import canonical
 from protocol.lock import lock
 from protocol.plan.grid import Cell
 from protocol.run.executors import (
+    Decoder,
     Job,
     JobPrompts,
     JobResult,
@@ -144,7 +145,7 @@ def pooled():
 def piped(jobs, planned, lanes, device="", study=None):
     from protocol.run.executors import process_pool
 
-    process_pool.make_decoder = lambda *given: slowly
+    process_pool.make_decoder = lambda *given: Decoder(slowly)
     process_pool._machine_fields = lambda planned, device: {"executor": "local"}
     process_pool.serve_jobs(jobs, planned, lanes)
 
@@ -158,7 +159,7 @@ def work(words):
     says = {"host": host, "slot": slot, "session": given["--session"], "state": "", "device": "cpu"}
     with worker._terminate_with_parent(), spool.keep_heartbeat(own.workers / f"{name}.json", lambda: dict(says)):
         try:
-            worker.serve_jobs(own, name, slowly, says, given["--session"])
+            worker.serve_jobs(own, name, Decoder(slowly), says, given["--session"])
         except worker.Orphaned:
             return
 
