@@ -238,8 +238,9 @@ def test_nothing_counts_of_what_waited_for_a_check_that_fails(study, is_stopped_
     def fail():
         raise Tampered("policy mine: its code changed torch.hidden")
 
+    check = (lambda: None) if is_stopped_in_the_third else fail
     with pytest.raises(Tampered, match=r"changed torch\.hidden"):
-        ran(study, Threads(own, execute, waits=True, check=fail), count=1)
+        ran(study, Threads(own, execute, waits=True, check=check), count=1)
     assert len(decoded) >= 3
     assert shard(study.folder) == b""
 
