@@ -6,7 +6,7 @@ from types import MappingProxyType
 # Imported packages by the extra of pyproject.toml that installs them; "" is every installation.
 EXTRAS: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
-        "": ("numpy", "scipy", "pandas", "statsmodels", "matplotlib", "jinja2", "shtab"),
+        "": ("numpy", "scipy", "pandas", "statsmodels", "matplotlib", "PIL", "jinja2", "shtab"),
         "run": (
             *("torch", "transformers", "safetensors", "gguf", "accelerate", "rich", "psutil", "math_verify"),
             *("tokenizers", "huggingface_hub", "sympy", "latex2sympy2_extended"),  # dependencies of these

@@ -16,7 +16,7 @@ from protocol.formats.fields import Fault
 from protocol.formats.instruments import INSTRUMENTS
 from protocol.formats.refusals import BadInput
 from protocol.formats.registry import load_attribute
-from protocol.formats.suggestions import unknown_message
+from protocol.formats.suggestions import suggest, unknown_message
 from protocol.formats.vocabulary import FULL, LATE_CITED, READS
 from protocol.plan.decision import Decision
 from protocol.plan.design import Design
@@ -181,8 +181,8 @@ def _sweep(design: Design, evicts: Evicts) -> Iterator[str]:
         yield f"sweep.name: {sweep.name!r} is the name of an arm; give the winner another name"
     if subject != sweep.name:
         yield f"decision.subject: is {subject!r}; a sweep confirms its winner, {sweep.name!r}"
-    yield from _undefined("sweep.candidates", sweep.candidates, _evicting_arms(design, evicts))
-    yield from _undefined("sweep.baseline", [sweep.baseline], _evicting_arms(design, evicts))
+    yield from _undefined("sweep.candidates", sweep.candidates, _evicting_arms(design, evicts), design, evicts)
+    yield from _undefined("sweep.baseline", [sweep.baseline], _evicting_arms(design, evicts), design, evicts)
     if sweep.baseline in sweep.candidates:
         yield f"sweep.baseline: {sweep.baseline} is a candidate; name another arm"
 
@@ -191,9 +191,9 @@ def _arms(design: Design, evicts: Evicts) -> Iterator[str]:
     decision, further_arms = design.decision, design.decision.beside or ()
     rule, others = RULES[decision.rule], _names_in_rule_fields(decision, "arms")
     for field, names in {"subject": [decision.subject], "beside": further_arms, **others}.items():
-        yield from _undefined(f"decision.{field}", names, _confirmed_arms(design, evicts))
+        yield from _undefined(f"decision.{field}", names, _confirmed_arms(design, evicts), design, evicts)
     if rule.full == "refused" or FULL not in decision.against:
-        yield from _undefined("decision.against", decision.against, _confirmed_arms(design, evicts))
+        yield from _undefined("decision.against", decision.against, _confirmed_arms(design, evicts), design, evicts)
     yield from _full_cache_rule(design, evicts)
     for field, names in others.items():
         for twice in sorted({decision.subject, *decision.against} & set(names)):
@@ -233,7 +233,7 @@ def _claims(design: Design, evicts: Evicts) -> Iterator[str]:
     confirmed, full_arms = _confirmed_arms(design, evicts), _full_arms(design, evicts)
     for claim in design.claims:
         parent = claim.parent or design.decision.subject
-        yield from _undefined(f"claims.{claim.name}.arm", [claim.arm], confirmed)
+        yield from _undefined(f"claims.{claim.name}.arm", [claim.arm], confirmed, design, evicts)
         if parent not in (compared := [*confirmed, *full_arms]):
             yield f"claims.{claim.name}.parent: " + unknown_message("arm", parent, compared)
         if claim.arm == parent:
@@ -398,5 +398,16 @@ def _confirmed_arms(design: Design, evicts: Evicts) -> list[str]:
     return [*(name for name in evicting if name not in sweep.candidates), sweep.name]
 
 
-def _undefined(field: str, names: Iterable[str], defined: Sequence[str]) -> Iterator[str]:
-    yield from (f"{field}: " + unknown_message("evicting arm", name, defined) for name in names if name not in defined)
+def _undefined(
+    field: str, names: Iterable[str], defined: Sequence[str], design: Design, evicts: Evicts
+) -> Iterator[str]:
+    """Yield a fault for each name that is no evicting arm, or none that confirm runs."""
+    for name in names:
+        if name in defined:
+            continue
+        if name in _full_arms(design, evicts):
+            yield f"{field}: {name} never evicts; {suggest(name, defined)}"
+        elif name in _evicting_arms(design, evicts):
+            yield f"{field}: {name} is a candidate, and confirm runs only the winner; {suggest(name, defined)}"
+        else:
+            yield f"{field}: {unknown_message('evicting arm', name, defined)}"

@@ -1,17 +1,17 @@
 """Find the registrations that a set of changed files belongs to, and those that a change removes."""
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
 from protocol.evidence import ledger
 from protocol.evidence.external.git_repository import Change, Repository
 from protocol.evidence.registration import PROTOCOL, Registration
-from protocol.formats import escape
+from protocol.formats import escape, files
 from protocol.formats.findings import CannotTell
 from protocol.formats.refusals import BadInput
-from protocol.lock import lock
+from protocol.lock import bundle, lock
 
 
 class ChangedRegistrations(NamedTuple):
@@ -20,17 +20,26 @@ class ChangedRegistrations(NamedTuple):
     removed: list[str]  # folders that were locked before the change and are gone after it
 
 
-def find_registrations(paths: Iterable[Path]) -> ChangedRegistrations:
+def find_registrations(paths: Collection[Path]) -> ChangedRegistrations:
     """Return the registrations that contain these files, each once; for a deleted file, the folder that contained it.
 
-    Every folder above a file counts if something is registered in it, so that no registration hides in another.
+    Every folder above a file counts if something is registered in it, so that no registration hides in another. With
+    an archive of sources that studies share, all of them count.
     """
     folders = {folder for name in paths for folder in (name, *name.parents) if folder.is_dir()}
+    folders |= {folder for name in paths if name.name == bundle.SHARED for folder in _find_sharing(name.parent)}
     if broken := [folder for folder in folders if not escape.is_one_line(folder.name)]:
         raise BadInput(f"{min(broken)!a}: has a line break in its name; rename the folder")
     registered = sorted(folder for folder in folders if Registration(folder).has_documents())
     unlocked = sorted(folders.difference(registered))
     return ChangedRegistrations(registered, [folder for folder in unlocked if (folder / PROTOCOL).is_file()], [])
+
+
+def _find_sharing(shelf: Path) -> Iterator[Path]:
+    """Yield the locked studies of a folder that have no sources of their own."""
+    for path in shelf.glob(f"*/{lock.NAME}"):
+        if not files.exists(path.parent / bundle.NAME):
+            yield path.parent
 
 
 def changed_since(commit: str) -> ChangedRegistrations:
@@ -47,7 +56,7 @@ def changed_since(commit: str) -> ChangedRegistrations:
         removed = _removed_folders(repository, commit, changes)
     except CannotTell as problem:
         raise BadInput(f"--since {commit}: {problem}; a shallow clone lacks it: fetch the whole history") from None
-    paths = (Path(os.path.relpath(repository.root / change.path)) for change in changes)
+    paths = [Path(os.path.relpath(repository.root / change.path)) for change in changes]
     return find_registrations(paths)._replace(removed=removed)
 
 

@@ -14,7 +14,7 @@ def claimed(rewrite: Rewrite, **claim: str) -> None:
     content["claims"] = {"best": claim}
 
 
-@named("A1", "registered", "protocol.toml: claims.best.arm: unknown evicting arm 'full'")
+@named("A1", "registered", "protocol.toml: claims.best.arm: full never evicts")
 def a_claim_is_about_the_full_cache(rewrite):
     """The full cache was claimed to be better than an arm."""
     claimed(rewrite, arm="full", says="better", parent="crystal")

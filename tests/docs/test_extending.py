@@ -272,7 +272,7 @@ print(*names, *(path.name for path in drawn))
 
 def test_a_drawing_is_drawn_with_those_that_apply(tree, tmp_path):
     source, folder = ROOT / "registrations" / "quickstart", tmp_path / "quickstart"
-    for name in ("lock.json", "verdict.json", "records/shard-0.jsonl"):
+    for name in ("lock.json", "verdict.json", "records/shard-0.jsonl.xz"):
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(source / name, folder / name)
     names = ["forest", "accuracy", "lengths", "budget_curve", "needle"]

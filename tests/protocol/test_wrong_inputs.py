@@ -17,6 +17,7 @@ import pytest
 import studies
 
 from protocol.formats import suggestions
+from protocol.lock import bundle
 
 TABLE = tomllib.loads((Path(__file__).parent / "wrong_inputs.toml").read_text("utf-8"))
 BASE, PROTOCOLS, COMMANDS = TABLE["base"], TABLE["protocol"], TABLE["command"]
@@ -70,6 +71,7 @@ def here(tmp_path_factory, registered) -> Path:
         "judged": studies.ROOT / "registrations/quickstart",
     }.items():
         shutil.copytree(study, here / name)
+    shutil.copyfile(studies.ROOT / "registrations" / bundle.SHARED, here / bundle.SHARED)
     (here / "other" / "lock.json").write_bytes(b'{"format":99}\n')
     for name, length in {"half": 3000, "null": 0}.items():  # written by a process that was killed
         (here / name).mkdir()

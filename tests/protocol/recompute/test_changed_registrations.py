@@ -13,6 +13,7 @@ from protocol.audit import AuditResult
 from protocol.audit_changed import AuditedFolder
 from protocol.formats.findings import Finding
 from protocol.formats.refusals import Tampered
+from protocol.lock import bundle
 from protocol.recompute import changed_registrations
 
 QUICKSTART = studies.ROOT / "registrations" / "quickstart"
@@ -35,8 +36,9 @@ def locked(tmp_path) -> Path:
     """A clone with one study as it was when it was locked."""
     folder = tmp_path / "registrations" / "quickstart"
     folder.mkdir(parents=True)
-    for name in ("protocol.toml", "lock.json", "sources.zip"):
+    for name in ("protocol.toml", "lock.json"):
         shutil.copy(QUICKSTART / name, folder / name)
+    shutil.copy(QUICKSTART.parent / bundle.SHARED, folder.parent / bundle.SHARED)
     first = (QUICKSTART / "ledger.jsonl").read_bytes().splitlines(keepends=True)[0]
     (folder / "ledger.jsonl").write_bytes(first)
     (tmp_path / "README.md").write_text("mine\n")
@@ -98,7 +100,19 @@ def test_what_head_changed_since_it_left_a_commit_is_asked_of_git(locked, tmp_pa
     assert changed_registrations.changed_since(start).registered == [Path()]
 
 
-@pytest.mark.parametrize("left", [(), ("protocol.toml", "sources.zip")], ids=["whole", "in part"])
+@pytest.mark.parametrize("is_kept", [True, False])
+def test_all_studies_that_share_an_archive_change_with_it(locked, tmp_path, monkeypatch, is_kept):
+    other = shutil.copytree(locked, locked.with_name("other"))
+    (other / "sources.zip").write_bytes(b"its own")
+    base = commit(tmp_path)
+    archive = locked.parent / bundle.SHARED
+    archive.write_bytes(archive.read_bytes()[:-1]) if is_kept else archive.unlink()
+    commit(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    assert changed_registrations.changed_since(base).registered == [Path("registrations/quickstart")]
+
+
+@pytest.mark.parametrize("left", [(), ("protocol.toml",)], ids=["whole", "in part"])
 def test_a_locked_study_that_is_taken_away_fails(locked, tmp_path, monkeypatch, capsys, left):
     base = commit(tmp_path)
     for path in locked.iterdir():
