@@ -34,11 +34,13 @@ import numpy as np
 
 from analysis.judgement import floor, gate, memory
 from analysis.judgement.arm_text import policy_name
-from analysis.judgement.contrasts import Pairing, apply_missing_rule, pair_arms, read_judged
+from analysis.judgement.contrasts import Pairing, apply_missing_rule, pair_arms
+from analysis.judgement.judged_folder import read_judged
 from analysis.judgement.judging_rules import is_judged_as_shipped
 from analysis.judgement.memory import Arms
 from analysis.judgement.outside_runs import refuse_outside
-from analysis.judgement.study_files import Study, read_study
+from analysis.judgement.study_files import read_study
+from analysis.judgement.study_table import Study
 from analysis.judgement.untrusted_files import RecordError
 from analysis.rules import full_cache_gate, verdict_line
 from analysis.stats import equivalence, memory_charge, multiplicity, resampled_units
@@ -47,7 +49,7 @@ from analysis.stats.interval import problem_means
 from analysis.stats.methods import MIN_CONFIRMATORY, draws_and_seed
 from analysis.stats.sample_size import problems_needed
 from protocol.formats import text_tables
-from protocol.formats.command_line import run_command
+from protocol.formats.reading_command import run_command
 from protocol.formats.settings_difference import differing_parts, differing_settings
 from protocol.formats.text_tables import format_points
 from protocol.formats.vocabulary import FULL

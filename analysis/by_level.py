@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import Any
 
 from analysis.exploratory.level_contrasts import contrasts_by_level
-from analysis.judgement.contrasts import read_judged
+from analysis.judgement.judged_folder import read_judged
 from analysis.judgement.study_files import read_study
 from analysis.judgement.untrusted_files import RecordError
 from protocol.formats import text_tables
-from protocol.formats.command_line import run_command
+from protocol.formats.reading_command import run_command
 from protocol.formats.text_tables import format_points
 
 HEADINGS = ("model", "task", "budget", "subject", "against", "level")

@@ -22,17 +22,19 @@ from typing import Any
 import pandas as pd
 
 from analysis.judgement import failure_modes, untrusted_files
-from analysis.judgement.contrasts import Pairing, apply_missing_rule, pair_arms, read_judged
+from analysis.judgement.contrasts import Pairing, apply_missing_rule, pair_arms
 from analysis.judgement.failure_modes import Development
+from analysis.judgement.judged_folder import read_judged
 from analysis.judgement.judging_rules import read_judging
 from analysis.judgement.outside_runs import refuse_outside
-from analysis.judgement.study_files import LANE_COLUMNS, read_development_differences, read_study
+from analysis.judgement.study_files import read_development_differences, read_study
+from analysis.judgement.study_table import LANE_COLUMNS
 from analysis.judgement.untrusted_files import RecordError
 from analysis.rules import full_cache_gate, verdict_line
 from analysis.rules.rule import arm_pairs
 from analysis.stats.methods import draws_and_seed
 from protocol.formats import text_tables
-from protocol.formats.command_line import run_command
+from protocol.formats.reading_command import run_command
 from protocol.formats.text_tables import format_points
 
 DRAWS = 10_000  # draws for the intervals at equal memory

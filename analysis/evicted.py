@@ -21,7 +21,7 @@ from analysis.judgement import arm_text, eviction_counts, untrusted_files
 from analysis.judgement.outside_runs import refuse_outside
 from analysis.judgement.study_files import read_development, read_study
 from protocol.formats import text_tables
-from protocol.formats.command_line import run_command
+from protocol.formats.reading_command import run_command
 
 CELL_COLUMNS = ("model", "task", "budget", "arm")
 

@@ -9,9 +9,9 @@ wherever it is computed. Exit status: 0 judged, whatever the verdict; 2 the fold
 
 import sys
 
-from analysis.judgement.judgement import judge
-from protocol.formats.command_line import run_command
+from analysis.judgement.judged_folder import judge
 from protocol.formats.json_text import dumps
+from protocol.formats.reading_command import run_command
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -8,9 +8,9 @@ It prints "stop" or "go on" and nothing else: no number reaches the run. Exit st
 
 import sys
 
-from analysis.judgement.judgement import judge
+from analysis.judgement.judged_folder import judge
 from analysis.judgement.looks import advise
-from protocol.formats.command_line import run_command
+from protocol.formats.reading_command import run_command
 
 
 def main(argv: list[str] | None = None) -> int:

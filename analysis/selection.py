@@ -18,12 +18,13 @@ import numpy as np
 import pandas as pd
 
 from analysis.judgement.contrasts import MILLION, problem_clusters
-from analysis.judgement.study_files import EXCLUDED, Study, read_probe
+from analysis.judgement.study_files import read_probe
+from analysis.judgement.study_table import EXCLUDED, Study
 from analysis.judgement.untrusted_files import RecordError
 from analysis.stats import bootstrap, resampled_units
 from analysis.stats.methods import draws_and_seed
-from protocol.formats.command_line import run_command
 from protocol.formats.json_text import dumps, format_decimal
+from protocol.formats.reading_command import run_command
 from protocol.formats.vocabulary import RERUN_SUFFIX
 
 DRAWS = 10_000  # draws for the exploratory intervals

@@ -32,9 +32,10 @@ from numpy.typing import NDArray
 from analysis.rules import RULES
 from analysis.rules.rule import Contrast
 from analysis.rules.verdicts import CONFIRMED, REFUTED
-from analysis.simulation import cluster_populations, margin_tests, null_populations
+from analysis.simulation import cluster_populations, margin_tests, null_populations, null_settings
 from analysis.simulation.cluster_populations import ClusterSetting
-from analysis.simulation.null_populations import LOSSES, SCORE_STEPS, TOTAL, Setting
+from analysis.simulation.null_populations import SCORE_STEPS
+from analysis.simulation.null_settings import LOSSES, TOTAL, Setting
 from analysis.stats import betting, power, resampled_units
 from analysis.stats.comparison import Margins
 from analysis.stats.interval import clopper_pearson
@@ -166,7 +167,7 @@ def settings(data: Data, has_margin: bool) -> list[Any]:
         return [*cluster_populations.cluster_settings(np.asarray(data.sizes), data.seeds, margin=has_margin)]
     return [
         kind._replace(discordance=share)
-        for kind in null_populations.kinds(data.seeds, margin=has_margin)
+        for kind in null_settings.kinds(data.seeds, margin=has_margin)
         if has_margin or kind.kind != LOSSES
         for share in null_populations.discordances(kind.kind, data.seeds)[::2]
     ]

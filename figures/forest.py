@@ -12,7 +12,7 @@ from pathlib import Path
 
 from figures.drawing import page
 from figures.plots.forest import forest
-from protocol.formats.command_line import run_command
+from protocol.formats.reading_command import run_command
 
 
 def draw(folder: Path) -> tuple[Path, ...]:

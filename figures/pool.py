@@ -20,7 +20,7 @@ from analysis.compare.forest import refuse_other_format, save_drawing
 from analysis.exploratory.pooled_replications import PooledStudies, pool_replications
 from figures.drawing.table_rows import cell_of
 from figures.plots.pooled import pooled_forest
-from protocol.formats.command_line import run_command
+from protocol.formats.reading_command import run_command
 from protocol.formats.text_tables import format_columns, format_points
 
 

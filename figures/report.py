@@ -35,8 +35,8 @@ from figures.report_page.answer import format_answer
 from figures.report_page.discordant_answers import DiscordantAnswer
 from figures.report_page.judged_study import JudgedStudy
 from figures.report_page.rendering import render
-from protocol.formats.command_line import run_command
 from protocol.formats.instruments import INSTRUMENTS
+from protocol.formats.reading_command import run_command
 
 # The sections of a page: name, title in the list of sections, title above the section.
 OPEN_SECTIONS = (

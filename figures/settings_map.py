@@ -15,7 +15,7 @@ from pathlib import Path
 from analysis.judgement.study_files import read_development, read_study
 from figures.drawing import page
 from figures.plots.settings_map import settings_map, settings_panels
-from protocol.formats.command_line import run_command
+from protocol.formats.reading_command import run_command
 
 
 def draw(folder: Path, rows: str | None = None, columns: str | None = None) -> tuple[Path, ...]:

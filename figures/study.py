@@ -19,7 +19,8 @@ from typing import Any
 
 from analysis.exploratory.settings_grid import NoGrid
 from analysis.judgement import outside_runs
-from analysis.judgement.study_files import Study, read_study
+from analysis.judgement.study_files import read_study
+from analysis.judgement.study_table import Study
 from figures.drawing import formatting, page
 from figures.drawing.memory_traces import read_traces
 from figures.plots.ablation import ablation, is_ablation
@@ -34,9 +35,9 @@ from figures.plots.looks import looks
 from figures.plots.needle import needle, needle_cells
 from figures.plots.settings_map import settings_map, settings_panels
 from figures.plots.trajectories import trajectories
-from protocol.formats.command_line import run_command
 from protocol.formats.instruments import INSTRUMENTS
 from protocol.formats.progress_display import phase
+from protocol.formats.reading_command import run_command
 from protocol.formats.registry import load_attribute
 
 

@@ -18,7 +18,7 @@ from figures.drawing import formatting, page, verdict_formats
 from figures.drawing.table_rows import cell_of
 from figures.drawing.verdict_formats import Summary
 from figures.report_page.answer import format_answer
-from protocol.formats.command_line import run_command
+from protocol.formats.reading_command import run_command
 from protocol.formats.terminal import is_piped, line_width, shrink_columns, wrap_text
 from protocol.formats.text_tables import format_columns
 from protocol.formats.vocabulary import VERDICT_WORDS

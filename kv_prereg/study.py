@@ -100,7 +100,7 @@ class Study:
 
     @property
     def records(self) -> "pd.DataFrame":
-        """Every registered lane, a row each; the columns are those of `analysis.judgement.study_files.Study`.
+        """Every registered lane, a row each; the columns are those of `analysis.judgement.study_table.Study`.
 
         Raises RecordError, a ValueError, without a verdict: nothing is read from held-out records while a study runs.
         """

@@ -258,7 +258,7 @@ def judge_sealed(study: Registration) -> Judgement:
     folder = study.folder
     try:
         with phase("judging"):
-            from analysis.judgement.judgement import judge
+            from analysis.judgement.judged_folder import judge
 
             judged = judge(folder)
     except RecordError as problem:

@@ -38,7 +38,7 @@ from protocol.formats.vocabulary import VERDICT_WORDS
 from protocol.lock import closure, installed_files, lock
 from protocol.run import run_status
 from protocol.run.run_status import RunStatus
-from protocol.workspace import drift
+from protocol.workspace import run_inputs
 
 # Words of the output that the help explains.
 TERMS = (
@@ -335,14 +335,14 @@ def find_drift(study: Registration, environment: Mapping[str, Any]) -> list[str]
     path = study.folder / PROTOCOL
     now = {PROTOCOL: files.plain_sha256(path)} if files.exists(path) else {}
     edited = closure.differences({PROTOCOL: study.lock.content["protocol"]["sha256"]}, now)
-    return edited + drift.list_drift(study, files.cache_home(), environment)
+    return edited + run_inputs.list_drift(study, files.cache_home(), environment)
 
 
 def next_step(status: StudyStatus, drifted: Sequence[str], is_anchored: bool = False) -> str:
     """Return the next step."""
     if status.state in RUNNABLE_STATES and drifted:
         amend = f"; or: kv-prereg amend {status.folder} <new folder> --reason <why>"
-        way_back = drift.describe_way_back(Registration(Path(status.folder)), drifted)
+        way_back = run_inputs.describe_way_back(Registration(Path(status.folder)), drifted)
         return way_back + (amend if status.state == "locked" else "")
     match status.state:
         case "written" | "locking":

@@ -51,6 +51,7 @@ WITHOUT_TORCH = [
     "protocol.amend",
     "protocol.calibrate",
     "protocol.workspace.drift",
+    "protocol.workspace.run_inputs",
     "protocol.workspace.study",
     "protocol.probe",
     "protocol.register",

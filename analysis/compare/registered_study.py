@@ -4,8 +4,9 @@ import math
 from pathlib import Path
 
 from analysis.compare.scored_answers import ResultFile, ScoredAnswer
-from analysis.judgement import contrasts
-from analysis.judgement.study_files import EXCLUDED, Study, read_study
+from analysis.judgement import contrasts, judged_folder
+from analysis.judgement.study_files import read_study
+from analysis.judgement.study_table import EXCLUDED, Study
 from protocol.formats.vocabulary import FULL
 
 KIND = "registered study"
@@ -15,7 +16,7 @@ def read_judged(folder: Path) -> Study:
     """Read the lanes of FOLDER. Raises RecordError without a verdict: nothing is derived from held-out
     records while a study runs.
     """
-    contrasts.read_judged(folder)
+    judged_folder.read_judged(folder)
     return read_study(folder)
 
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from analysis.judgement.contrasts import apply_missing_rule
-from analysis.judgement.study_files import Study
+from analysis.judgement.study_table import Study
 from analysis.stats.interval import DegenerateDifference
 from analysis.stats.rank_intervals import RankedArms, RankInterval, rank_arms
 

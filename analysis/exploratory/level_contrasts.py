@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from analysis.judgement.contrasts import Pairing, apply_missing_rule, pair_arms
-from analysis.judgement.study_files import Study
+from analysis.judgement.study_table import Study
 from analysis.rules.rule import arm_pairs
 from analysis.stats import resampled_units
 

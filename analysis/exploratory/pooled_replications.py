@@ -13,8 +13,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from analysis.judgement.contrasts import Pairing, apply_missing_rule, pair_arms, read_judged
-from analysis.judgement.study_files import Study, read_document, read_study
+from analysis.judgement.contrasts import Pairing, apply_missing_rule, pair_arms
+from analysis.judgement.judged_folder import read_judged
+from analysis.judgement.study_files import read_document, read_study
+from analysis.judgement.study_table import Study
 from analysis.judgement.untrusted_files import RecordError
 from analysis.rules.rule import arm_pairs
 from analysis.stats.clusters import cluster_values

@@ -3,7 +3,6 @@
 import itertools
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
-from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple, TypeAlias
 
@@ -11,9 +10,8 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from analysis.judgement import untrusted_files
 from analysis.judgement.judging_rules import is_judged_as_shipped
-from analysis.judgement.study_files import NOT_RUN, Study, read_document
+from analysis.judgement.study_table import NOT_RUN, Study
 from analysis.judgement.untrusted_files import RecordError
 from analysis.stats import resampled_units
 from analysis.stats.memory_matching import Reference
@@ -217,16 +215,3 @@ def problem_table(arm: Lanes, column: str, problems: list[str]) -> NDArray[np.fl
     table = np.full((len(problems), len(seeds)), np.nan)
     table[[row[problem] for problem in np.asarray(arm["problem"])], seed] = np.asarray(arm[column])
     return table
-
-
-def read_judged(folder: Path) -> dict[str, Any]:
-    """Return the stored judgement of FOLDER. Raises RecordError without a verdict: nothing is derived from
-    held-out records while a study runs.
-    """
-    untrusted_files.refuse_special_files(Path(folder))
-    if not (Path(folder) / "verdict.json").exists():
-        raise RecordError(f"{folder}: has no verdict; run: kv-prereg confirm {folder}")
-    judged: dict[str, Any] = read_document(Path(folder) / "verdict.json")[1]["judged"]
-    if not isinstance(judged, dict):
-        raise RecordError(f"{folder}: verdict.json: judged: is not an object; run: kv-prereg audit {folder}")
-    return judged

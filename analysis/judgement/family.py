@@ -12,7 +12,7 @@ from analysis.judgement import contrasts, floor, memory, opened_lanes, repeated_
 from analysis.judgement.contrasts import Pairing
 from analysis.judgement.floor import Floor
 from analysis.judgement.memory import Arms, ContrastMemory
-from analysis.judgement.study_files import Study
+from analysis.judgement.study_table import Study
 from analysis.judgement.untrusted_files import RecordError
 from analysis.rules.rule import Contrast, is_better, is_worse, measures_memory
 from analysis.rules.sentences import contrast_name

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from fractions import Fraction
 from typing import Any
 
-from analysis.judgement.study_files import EXCLUDED, Study
+from analysis.judgement.study_table import EXCLUDED, Study
 from analysis.judgement.untrusted_files import RecordError
 from analysis.rules import full_cache_gate
 from protocol.formats.json_text import format_decimal

@@ -2,7 +2,6 @@
 
 import itertools
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -22,16 +21,7 @@ from analysis.judgement import (
 )
 from analysis.judgement.family import FamilyComparison, compare_family
 from analysis.judgement.judging_rules import is_judged_as_shipped, read_judging
-from analysis.judgement.study_files import (
-    EXCLUDED,
-    LANE_COLUMNS,
-    TIMEOUT,
-    Study,
-    is_ungraded,
-    read_document,
-    read_study,
-    slots_read,
-)
+from analysis.judgement.study_table import EXCLUDED, LANE_COLUMNS, TIMEOUT, Study, is_ungraded, slots_read
 from analysis.rules import sentences, verdict_line
 from analysis.rules.rule import arm_pairs
 from analysis.rules.verdict_line import REUSED, SCREENED, format_single_model, smallest_contrast
@@ -41,13 +31,6 @@ from protocol.formats.json_text import format_decimal
 from protocol.formats.vocabulary import FULL
 
 DEVIATED = "DEVIATED"  # the verdict of a study that was amended after its claim, or did not keep to its looks
-
-
-def judge(folder: Path) -> dict[str, Any]:
-    """Return the judgement of FOLDER. Raises RecordError for records that cannot be judged."""
-    study = read_study(Path(folder))
-    swept = "sweep" in study.lock["protocol"]["content"]
-    return judge_study(study, selection_summary(*read_document(Path(folder) / "selection.json")) if swept else None)
 
 
 def judge_study(study: Study, selection: Mapping[str, Any] | None = None) -> dict[str, Any]:

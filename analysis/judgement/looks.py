@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from analysis.judgement.opened_lanes import DEVIATION, FIELD, keep_looks
-from analysis.judgement.study_files import Study
+from analysis.judgement.study_table import Study
 from analysis.rules import verdict_line
 from analysis.rules.verdicts import CONFIRMED, REFUTED
 from analysis.stats.methods import MIN_CONFIRMATORY

@@ -12,7 +12,7 @@ from typing import Any
 import pandas as pd
 
 from analysis.judgement.family import LIMIT_FIELDS, P_FIELDS, FamilyComparison
-from analysis.judgement.study_files import NOT_RUN, Study
+from analysis.judgement.study_table import NOT_RUN, Study
 from analysis.rules.rule import Contrast, is_better, is_worse
 from analysis.stats import memory_charge
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from analysis.judgement import untrusted_files
 from analysis.judgement.compare_judgements import find_differences
-from analysis.judgement.judgement import judge
+from analysis.judgement.judged_folder import judge
 from analysis.judgement.shipped_verdicts import SHIPPED_VERDICTS
 from analysis.judgement.study_files import read_document
 from analysis.judgement.untrusted_files import RecordError

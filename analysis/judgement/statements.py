@@ -9,7 +9,7 @@ from analysis import rules
 from analysis.judgement import arm_text, memory_statements, policy_namesakes, previously_opened, same_retained_slots
 from analysis.judgement.judging_rules import read_judging
 from analysis.judgement.qualifiers import REPRODUCTION
-from analysis.judgement.study_files import NOT_RUN
+from analysis.judgement.study_table import NOT_RUN
 from analysis.rules import full_cache_gate, verdict_line
 from analysis.rules.rule import arm_pairs, is_against_full, measures_memory
 from analysis.rules.sentences import contrast_name, describe_uninformative, list_first, strip_zeros

@@ -4,7 +4,7 @@ from typing import Any
 
 import pandas as pd
 
-from analysis.judgement.study_files import EXCLUDED, Study, is_ungraded
+from analysis.judgement.study_table import EXCLUDED, Study, is_ungraded
 from protocol.formats.vocabulary import FULL
 
 

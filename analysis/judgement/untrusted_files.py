@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from protocol.formats import files, packed_file, shards, strict_json
-from protocol.formats.command_line import SHAPE_ERRORS
-from protocol.formats.refusals import Refusal
+from protocol.formats.refusals import SHAPE_ERRORS, Refusal
 
 DAMAGED = "; it was cut short or edited; kv-prereg audit shows which files are valid"
 

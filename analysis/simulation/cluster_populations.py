@@ -17,9 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
-from analysis.simulation import null_populations
+from analysis.simulation import null_populations, null_settings
 from analysis.simulation.error_estimate import LIMIT, TypeOneError
-from analysis.simulation.null_populations import GAINS, LOSSES, SMALL, SYMMETRIC, Setting
+from analysis.simulation.null_settings import GAINS, LOSSES, SMALL, SYMMETRIC, Setting
 from analysis.simulation.study_pool import LOOK_LEVEL
 from analysis.stats import betting, cluster_robust, power
 from analysis.stats.interval import clopper_pearson
@@ -64,7 +64,7 @@ def cluster_settings(sizes: NDArray[np.int64], seeds: int, *, margin: bool = Fal
     """Return the settings. Mirrored ones are left out without a margin: two-sided errors are equal."""
     found = []
     largest = int((sizes == sizes.max()).sum())
-    for kind in null_populations.kinds(max(seeds, 2), margin=margin):
+    for kind in null_settings.kinds(max(seeds, 2), margin=margin):
         if kind.kind == SYMMETRIC:
             found += [
                 ClusterSetting(kind._replace(discordance=share), correlation)

@@ -12,9 +12,9 @@ from analysis import rules
 from analysis.rules.rule import Contrast, PartialNull
 from analysis.rules.self_test_cases import PlannedContrast
 from analysis.rules.verdicts import CONFIRMED, INCONCLUSIVE, REFUTED
-from analysis.simulation import margin_tests, null_populations
+from analysis.simulation import margin_tests, null_settings
 from analysis.simulation.error_estimate import LIMIT
-from analysis.simulation.null_populations import Setting
+from analysis.simulation.null_settings import Setting
 from analysis.simulation.simulated_answers import simulate_gains
 from analysis.simulation.simulated_studies import StudyPlan, planned_contrasts
 from analysis.simulation.study_pool import LOOK_LEVEL
@@ -82,7 +82,7 @@ def decision_errors(
     """
     decision = plan.content["decision"]
     rule, alpha, margin = rules.RULES[decision["rule"]], float(decision["alpha"]), "margin" in decision
-    populations = list(settings or null_populations.settings(len(plan.content["seeds"]), margin=margin))
+    populations = list(settings or null_settings.settings(len(plan.content["seeds"]), margin=margin))
     partial_nulls = rule.partial_nulls(planned_contrasts(plan), decision)
     candidates = [NullSetting(population) for population in populations]
     candidates += [NullSetting(population, partial) for population in populations for partial in partial_nulls]

@@ -12,14 +12,14 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from analysis.simulation import null_populations
+from analysis.simulation import null_settings
 from analysis.simulation.error_estimate import LIMIT, TypeOneError
 from analysis.stats.methods import EXACT_BELOW
 
 TABLE_PATH = Path(__file__).with_suffix(".json")
 TWO_SIDED = "two-sided"
 DIGITS, SHARE_DIGITS = 1_000, 10_000  # ratios and discordances are stored as integers
-INDEXED_KINDS = null_populations.kinds(2)
+INDEXED_KINDS = null_settings.kinds(2)
 LEVELS = tuple(0.05 / 2**halved for halved in range(7, -2, -1))
 
 

@@ -4,7 +4,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from analysis.simulation import null_populations
-from analysis.simulation.null_populations import SYMMETRIC, TOTAL, Setting
+from analysis.simulation.null_settings import SYMMETRIC, TOTAL, Setting
 from analysis.simulation.simulated_studies import StudyPlan, planned_contrasts
 from protocol.formats.vocabulary import FULL
 

@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from analysis.judgement.study_files import LANE_COLUMNS, MEASURED_COLUMNS, NOT_RUN, OPTIONAL_COLUMNS, Study
+from analysis.judgement.study_table import LANE_COLUMNS, MEASURED_COLUMNS, NOT_RUN, OPTIONAL_COLUMNS, Study
 from analysis.rules import full_cache_gate
 from analysis.rules.rule import arm_pairs, is_against_full
 from analysis.rules.self_test_cases import EndedLanes, Outcome, PlannedContrast, Scenario, Vacuous

@@ -9,9 +9,9 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from analysis.simulation import margin_tests, null_populations
+from analysis.simulation import margin_tests, null_populations, null_settings
 from analysis.simulation.error_estimate import LIMIT, TypeOneError
-from analysis.simulation.null_populations import GAINS, LOSSES, Setting
+from analysis.simulation.null_settings import GAINS, LOSSES, Setting
 from analysis.simulation.study_pool import StudyPool, make_pool
 from analysis.stats import power
 
@@ -77,7 +77,7 @@ def errors_by_kind(
         _errors_of_kind(
             kind, seeds, 0.0, problems, levels, rng, lambda counts: [screened_p_values(method, counts, rng)]
         )[0]
-        for kind in null_populations.kinds(seeds)
+        for kind in null_settings.kinds(seeds)
         if kind.kind != LOSSES
     ]
 
@@ -106,7 +106,7 @@ def margin_errors_by_kind(
 
     both = [
         _errors_of_kind(kind, seeds, margin, problems, levels, rng, p_of)
-        for kind in null_populations.kinds(seeds, margin=True)
+        for kind in null_settings.kinds(seeds, margin=True)
     ]
     return [worse for worse, _ in both], [below for _, below in both]
 

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from matplotlib.figure import Figure
 
-from analysis.judgement.study_files import has_scores
+from analysis.judgement.study_table import has_scores
 from analysis.stats import bootstrap, resampled_units
 from analysis.stats.interval import clopper_pearson
 from figures.drawing import formatting, page

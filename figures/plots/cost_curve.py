@@ -10,7 +10,7 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
-from analysis.judgement.study_files import slots_read
+from analysis.judgement.study_table import slots_read
 from figures.drawing import cost_panels as costs_of
 from figures.drawing import named_lines, page
 from figures.drawing.curves import Curves, build_curves

@@ -11,7 +11,8 @@ from markupsafe import Markup
 from analysis.exploratory.arm_ranks import RankedCell, rank_study
 from analysis.exploratory.level_contrasts import contrasts_by_level
 from analysis.judgement import eviction_counts, untrusted_files
-from analysis.judgement.study_files import Study, read_document, read_ledger, read_study
+from analysis.judgement.study_files import read_document, read_ledger, read_study
+from analysis.judgement.study_table import Study
 from analysis.judgement.untrusted_files import RecordError
 from figures.drawing import formatting, page
 from protocol.formats import files

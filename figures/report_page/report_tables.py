@@ -8,7 +8,7 @@ from typing import Any
 from markupsafe import Markup
 
 from analysis.judgement import eviction_counts
-from analysis.judgement.study_files import EXCLUDED, NOT_RUN
+from analysis.judgement.study_table import EXCLUDED, NOT_RUN
 from analysis.rules import judged_numbers
 from figures.drawing import formatting
 from figures.drawing.table_rows import cell_of

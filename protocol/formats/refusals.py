@@ -10,6 +10,9 @@
 The message is one line that names the field and the fix. A refusal has written nothing.
 """
 
+# What a document of the wrong shape raises where nobody checked it. A fault of a program may look the same.
+SHAPE_ERRORS = (ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError)
+
 
 class Refusal(Exception):
     """The protocol will not go on; the message says why and what to do, in one line."""

@@ -12,7 +12,7 @@ from protocol.formats import files
 from protocol.formats.progress_display import phase
 from protocol.formats.refusals import BadInput, Tampered
 from protocol.outside import derive, lanes, output_files, released
-from protocol.workspace import drift
+from protocol.workspace import drift, run_inputs
 from protocol.workspace.planned_study import PlannedStudy, read_protocol
 
 RELEASED = f"{output_files.FOLDER}/released.json"
@@ -37,7 +37,7 @@ def confirm_outside(
         )
     with phase("hashing sources"):
         compared = drift.compare_locked_sources(study.lock.content)
-        drift.refuse(study, compared + drift.compare_data(study.lock.content, study.folder))
+        run_inputs.refuse(study, compared + run_inputs.compare_data(study.lock.content, study.folder))
     with phase("rederiving the lock"):
         data, protocol = read_protocol(study.folder)
         derive.refuse_edited_lock(study, PlannedStudy(protocol, files.cache_home(), folder=study.folder), data)

@@ -17,7 +17,8 @@ from analysis.simulation import (
     type_one_error,
 )
 from analysis.simulation.error_estimate import LIMIT, TypeOneError
-from analysis.simulation.null_populations import SCORE_STEPS, SYMMETRIC, Setting
+from analysis.simulation.null_populations import SCORE_STEPS
+from analysis.simulation.null_settings import SYMMETRIC, Setting
 from analysis.stats import power
 from analysis.stats.methods import (
     ANYTIME_METHOD,

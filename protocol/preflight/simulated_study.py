@@ -19,7 +19,7 @@ import numpy as np
 
 from analysis import selection as selection_rule
 from analysis.judgement import looks as judged_looks
-from analysis.judgement.judgement import judge
+from analysis.judgement.judged_folder import judge
 from analysis.judgement.study_files import read_study
 from analysis.stats.methods import resampling_problems
 from figures import report, table

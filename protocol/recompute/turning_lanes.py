@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from analysis.judgement.judgement import judge_study
-from analysis.judgement.study_files import LANE_COLUMNS, Study
+from analysis.judgement.study_table import LANE_COLUMNS, Study
 from analysis.rules import verdict_line
 from analysis.rules.verdict_line import SCREENED
 from protocol.evidence.registration import Registration

@@ -5,7 +5,7 @@ import platform
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, NoReturn
 
-from analysis.judgement import compare_judgements, judgement, study_files
+from analysis.judgement import compare_judgements, judgement, study_table
 from analysis.judgement.compare_judgements import FieldDifference, JudgementDifferences
 from analysis.rules import verdict_line
 from analysis.stats.methods import draws_and_seed
@@ -13,7 +13,7 @@ from protocol.evidence.records import Record
 from protocol.evidence.registration import VERDICT, Registration
 from protocol.formats.findings import CannotTell, NotRun
 from protocol.formats.json_text import dumps
-from protocol.formats.refusals import Tampered
+from protocol.formats.refusals import SHAPE_ERRORS, Tampered
 from protocol.lock import installed_versions, lock, version_1
 from protocol.workspace import drift
 
@@ -30,8 +30,6 @@ COUNTED_FIELDS = frozenset(
 """Fields of a judgement that follow from lock and records, whatever computes."""
 COMPUTED_FIELDS = frozenset((*compare_judgements.LOW, *compare_judgements.HIGH, *compare_judgements.P_FIELDS))
 MAX_DIFFERENCES = 3  # in a message
-# Errors of code that trusts its records, given a lock or record of the wrong shape.
-WRONG_SHAPE = (ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError)
 
 
 class InstalledAnalysis(NamedTuple):
@@ -60,17 +58,17 @@ class InstalledAnalysis(NamedTuple):
 
 
 def judge_study(study: Registration) -> dict[str, Any]:
-    """Return the judgement that the installed analysis derives from the records. Raises WRONG_SHAPE errors
+    """Return the judgement that the installed analysis derives from the records. Raises SHAPE_ERRORS errors
     for a lock or a record of the wrong shape, Tampered for a lock that would take hours to judge.
     """
     return through_json(judgement.judge_study(*read_for_judgement(study)))
 
 
-def read_for_judgement(study: Registration) -> tuple[study_files.Study, dict[str, Any] | None]:
+def read_for_judgement(study: Registration) -> tuple[study_table.Study, dict[str, Any] | None]:
     """Return the lanes to judge, and the selection of a sweep. Raises as `judge_study` does."""
     refuse_costly(study, _count_confirmed_lanes(study), study.confirm_records)
     locked = study.lock
-    confirmed_study = study_files.build_study(
+    confirmed_study = study_table.build_study(
         study.folder, locked.digest, locked.content, name_records(study.confirm_records)
     )
     selected = judgement.selection_summary(study.selection.digest, study.selection.content) if study.has_sweep else None
@@ -129,7 +127,7 @@ def judge_again(
     """Judge again and describe how the recorded judgement compares. Raises as `check` does. judge: gives plain JSON."""
     try:
         computed = judge()
-    except WRONG_SHAPE as problem:
+    except SHAPE_ERRORS as problem:
         message = compare_judgements.shorten_printable(f"{type(problem).__name__}: {problem}", most=300)
         is_other_code = lock.is_of_other_code(study.lock)  # no library makes records of a wrong shape
         _refuse_difference(study, f"{name}: today's analysis cannot judge the records: {message}", is_other_code)

@@ -3,7 +3,7 @@
 from typing import Any
 
 from analysis import selection as rule
-from analysis.judgement import study_files
+from analysis.judgement import study_table
 from protocol.evidence import selection
 from protocol.evidence.registration import SELECTION, Registration
 from protocol.formats.findings import NotRun
@@ -24,7 +24,7 @@ def check_selection(study: Registration) -> str:
     def select() -> dict[str, Any]:
         verify_judgement.refuse_costly(study, _count_probed_lanes(study), study.probe_records)
         locked = study.lock
-        probed_study = study_files.build_probe(
+        probed_study = study_table.build_probe(
             study.folder, locked.digest, locked.content, verify_judgement.name_records(study.probe_records)
         )
         return verify_judgement.through_json(rule.select_from_study(study.folder, probed_study))

@@ -22,7 +22,7 @@ from protocol.run.executors.local import make_executor
 from protocol.tasks import held_out_guard, prompting
 from protocol.tasks.held_out_guard import HeldOutProblems
 from protocol.tasks.problem import Problem
-from protocol.workspace import drift
+from protocol.workspace import run_inputs
 from protocol.workspace.planned_study import PlannedStudy
 from protocol.workspace.study import Study
 
@@ -51,7 +51,7 @@ def list_weight_differences(study: Study, model: str) -> list[str]:
     """
     planned = study.planned
     locked = study.lock.content["weights"].get(model, {})
-    files = drift.model_files(model, planned.home, locked) | planned.statistics_files(model)
+    files = run_inputs.model_files(model, planned.home, locked) | planned.statistics_files(model)
     return closure.differences(locked, closure.weights(files))
 
 

@@ -23,7 +23,7 @@ from typing import Protocol
 from protocol.evidence.registration import Registration
 from protocol.formats.refusals import Tampered
 from protocol.lock import bundle, lock
-from protocol.workspace import drift, imports
+from protocol.workspace import drift, imports, run_inputs
 from protocol.workspace.drift import ROOT
 
 ENVIRONMENT_NAMES = (
@@ -87,7 +87,7 @@ def enter(study: Registration, module: str, *, is_derived: bool = False) -> None
         imports.refuse_uncovered()
         return
     imports.refuse_uncovered()
-    drift.refuse(study, drift.compare_locked_sources(study.lock.content))
+    run_inputs.refuse(study, drift.compare_locked_sources(study.lock.content))
     tree = _unpack(study)
     if is_derived:
         (tree / DERIVED).touch()

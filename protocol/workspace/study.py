@@ -10,7 +10,7 @@ from protocol.lock import closure
 from protocol.lock.lock import Lock
 from protocol.plan import full_use, grid, slot_bytes, toml_reader
 from protocol.plan.design import Design
-from protocol.workspace import drift, imports, locked_tree
+from protocol.workspace import drift, imports, locked_tree, run_inputs
 from protocol.workspace.planned_study import PlannedStudy
 
 
@@ -73,9 +73,9 @@ def refuse_drift(study: Study, *, with_weights: bool, runs_here: bool = True) ->
     if locked_tree.is_unpacked():
         imports.refuse_loaded()
     compare = drift.compare_sources if runs_here else drift.compare_locked_sources
-    differences = compare(content) + drift.compare_data(content, study.folder)
+    differences = compare(content) + run_inputs.compare_data(content, study.folder)
     locked, current = content["environment"], study.planned.environment()
     differences += closure.differences({"environment": locked}, {"environment": current})
     if with_weights:
         differences += closure.differences(content["weights"], study.planned.weights())
-    drift.refuse(study.registration, differences)
+    run_inputs.refuse(study.registration, differences)

@@ -8,7 +8,7 @@ from scipy import stats
 
 from analysis.simulation import null_populations, type_one_error
 from analysis.simulation.cluster_populations import ClusterSetting
-from analysis.simulation.null_populations import GAINS, Setting
+from analysis.simulation.null_settings import GAINS, Setting
 from analysis.simulation.study_pool import make_pool
 from analysis.stats import resampled_units
 from benchmarks import validity

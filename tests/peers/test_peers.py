@@ -14,7 +14,7 @@ import pytest
 import study
 
 import analysis.compare.__main__
-from analysis.judgement.judgement import judge
+from analysis.judgement.judged_folder import judge
 from protocol.adapters.engine_lm import cut
 from protocol.formats.refusals import BadInput
 

@@ -8,7 +8,7 @@ from unittest import mock
 import pytest
 import studies
 
-from analysis.judgement.judgement import judge
+from analysis.judgement.judged_folder import judge
 from analysis.judgement.looks import advise
 from protocol import confirm
 from protocol.evidence import claim, looks

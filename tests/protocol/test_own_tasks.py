@@ -21,7 +21,7 @@ from protocol.lock import frozen_problems, lock, task_splits, verify_problems
 from protocol.lock import previously_opened as opened_before_lock
 from protocol.lock.previously_opened import find_previously_opened
 from protocol.tasks import registry
-from protocol.workspace import drift
+from protocol.workspace import drift, run_inputs
 from protocol.workspace.planned_study import PlannedStudy, read_protocol
 from protocol.workspace.study import open_study
 
@@ -139,7 +139,7 @@ def test_a_file_that_changes_after_the_lock_is_found(change, study, same_environ
             path.rename(study.parent / FILE)
             path.symlink_to(study.parent / FILE)
     studies.ran(3, "audit", study)
-    found = drift.list_drift(Registration(study), study, studies.surroundings())
+    found = run_inputs.list_drift(Registration(study), study, studies.surroundings())
     assert any("questions" in line for line in found)
 
 

@@ -29,7 +29,7 @@ def made_up_verdicts_are_read(monkeypatch):
 def undrifted(monkeypatch):
     """A toy has no weights and no environment to compare."""
     monkeypatch.setattr(status.installed_files, "environment", dict)
-    monkeypatch.setattr(status.drift, "list_drift", lambda locked, home, environment: [])
+    monkeypatch.setattr(status.run_inputs, "list_drift", lambda locked, home, environment: [])
 
 
 @pytest.fixture
@@ -216,7 +216,7 @@ def test_an_amended_study_leads_to_its_amendment(shelf):
 def test_a_study_that_drifted_says_so_before_it_is_run(shelf, monkeypatch):
     folder = registered(shelf)
     lines = ["sources/analysis/judge.py: changed", "environment/python: changed"]
-    monkeypatch.setattr(status.drift, "list_drift", lambda locked, home, environment: lines)
+    monkeypatch.setattr(status.run_inputs, "list_drift", lambda locked, home, environment: lines)
     assert "locked, drifted: sources/analysis/judge.py: changed (and 1 more); " in said(folder)
     assert f"next: restore the locked files; or: kv-prereg amend {folder} <new" in said(folder)
     assert one(folder)["drifted"] == lines
@@ -310,7 +310,7 @@ def test_a_lock_that_lacks_a_part_is_invalid(shelf):
 
 def test_a_lock_that_lacks_what_only_its_reader_knows_is_invalid(shelf, monkeypatch):
     monkeypatch.setattr(
-        status.drift, "list_drift", lambda study, home, environment: study.lock.content["environment"]["libraries"]
+        status.run_inputs, "list_drift", lambda study, home, environment: study.lock.content["environment"]["libraries"]
     )
     assert one(registered(shelf), exits=3)["why"] == "lock.json: is not a complete lock: KeyError('libraries')"
 

@@ -14,7 +14,7 @@ import kv_prereg as kvp
 from analysis.compare import forest
 from analysis.compare.__main__ import main
 from analysis.compare.comparison import LABEL
-from analysis.judgement.judgement import judge
+from analysis.judgement.judged_folder import judge
 from analysis.judgement.untrusted_files import RecordError
 
 ROOT = Path(__file__).resolve().parents[3]

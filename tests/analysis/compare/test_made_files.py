@@ -7,7 +7,7 @@ import pytest
 import study
 
 from analysis.compare.__main__ import main
-from analysis.judgement.judgement import judge
+from analysis.judgement.judged_folder import judge
 
 MADE = Path(__file__).parent / "made"
 SAME = ["difference", "low", "high", "low_simultaneous", "high_simultaneous", "p", "p_holm"]

@@ -3,7 +3,7 @@
 import pytest
 import study
 
-from analysis.judgement.judgement import judge
+from analysis.judgement.judged_folder import judge
 from analysis.rules import verdict_line
 from figures.report_page.answer import format_answer
 from figures.table import verdict_table

@@ -8,7 +8,7 @@ import pytest
 from analysis.judgement.judgement import judge_study
 from analysis.judgement.looks import advise, list_deciding
 from analysis.judgement.opened_lanes import keep_looks, keep_reached
-from analysis.judgement.study_files import NOT_RUN
+from analysis.judgement.study_table import NOT_RUN
 from analysis.rules import verdict_line
 from analysis.rules.self_test_cases import Outcome, Scenario
 from analysis.simulation.simulated_studies import StudyPlan, simulate_study

@@ -11,7 +11,8 @@ from scipy import stats
 
 from analysis.judge import judge
 from analysis.judgement import contrasts
-from analysis.judgement.study_files import has_scores, read_study
+from analysis.judgement.study_files import read_study
+from analysis.judgement.study_table import has_scores
 from analysis.judgement.untrusted_files import RecordError
 
 ONE = {"against": ["snapkv"], "method": "t"}

@@ -9,7 +9,7 @@ from analysis.simulation import cluster_populations as populations
 from analysis.simulation import study_pool
 from analysis.simulation.cluster_populations import ClusterSetting
 from analysis.simulation.error_estimate import TypeOneError
-from analysis.simulation.null_populations import GAINS, LOSSES, SYMMETRIC, Setting
+from analysis.simulation.null_settings import GAINS, LOSSES, SYMMETRIC, Setting
 from analysis.stats import resampled_units
 
 SIZES = np.array([1, 2, 3, 5, 8, 8, 4, 2])

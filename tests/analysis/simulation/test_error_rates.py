@@ -6,7 +6,7 @@ import study
 from scipy import stats
 
 from analysis.simulation import error_rates
-from analysis.simulation.null_populations import Setting
+from analysis.simulation.null_settings import Setting
 from analysis.simulation.simulated_studies import StudyPlan
 
 

@@ -15,7 +15,7 @@ from analysis.rules import smallest_lossless
 from analysis.rules.self_test_cases import Outcome, Scenario
 from analysis.rules.verdicts import CONFIRMED, INCONCLUSIVE, REFUTED
 from analysis.simulation import error_rates, self_test
-from analysis.simulation.null_populations import TOTAL, Setting
+from analysis.simulation.null_settings import TOTAL, Setting
 from analysis.simulation.simulated_studies import StudyPlan, planned_contrasts
 from analysis.simulation.simulated_studies import simulate_study as made_up
 from analysis.stats import memory_matching

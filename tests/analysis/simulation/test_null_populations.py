@@ -5,8 +5,8 @@ import itertools
 import numpy as np
 import pytest
 
-from analysis.simulation import null_populations
-from analysis.simulation.null_populations import Setting
+from analysis.simulation import null_populations, null_settings
+from analysis.simulation.null_settings import Setting
 
 
 def mean(shares) -> float:
@@ -16,7 +16,7 @@ def mean(shares) -> float:
 
 @pytest.mark.parametrize("seeds", [1, 2, 3, 5])
 def test_no_arm_is_better_in_any_setting_and_the_shares_are_whole(seeds):
-    found = null_populations.settings(seeds)
+    found = null_settings.settings(seeds)
     assert len(found) == (7 if seeds == 1 else 21)
     for setting in found:
         shares = null_populations.shares(setting, seeds)
@@ -28,7 +28,7 @@ def test_no_arm_is_better_in_any_setting_and_the_shares_are_whole(seeds):
 @pytest.mark.parametrize("margin", [0.02, 0.2])
 @pytest.mark.parametrize("seeds", [1, 3, 5])
 def test_at_a_margin_the_subject_is_worse_by_just_that(seeds, margin):
-    found = null_populations.settings(seeds, margin=True)
+    found = null_settings.settings(seeds, margin=True)
     assert len(found) == (14 if seeds == 1 else 42)
     for setting in found:
         shares = null_populations.shares(setting, seeds, margin)
@@ -55,7 +55,7 @@ def test_the_symmetric_one_is_that_of_problems_drawn_one_by_one(discordance, see
 
 @pytest.mark.parametrize("seeds", [1, 3, 60])
 def test_the_grid_of_discordances_is_dense_and_every_one_has_shares(seeds):
-    for kind in null_populations.kinds(seeds, margin=True):
+    for kind in null_settings.kinds(seeds, margin=True):
         grid = null_populations.discordances(kind.kind, seeds)
         assert max(after / before for before, after in itertools.pairwise(grid)) < 1.3
         for discordance in (grid[0], grid[-1]):

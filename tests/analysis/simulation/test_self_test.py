@@ -13,7 +13,7 @@ from sampled import sampled
 from analysis import rules
 from analysis.judgement import contrasts as compared
 from analysis.judgement import judgement, missing_bounds
-from analysis.judgement.study_files import NOT_RUN, Study
+from analysis.judgement.study_table import NOT_RUN, Study
 from analysis.rules.rule import Contrast
 from analysis.rules.self_test_cases import EndedLanes, Outcome, Scenario
 from analysis.rules.verdicts import CONFIRMED, INCONCLUSIVE, REFUTED

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from analysis.simulation import error_estimate, null_populations, type_one_error
-from analysis.simulation.null_populations import Setting
+from analysis.simulation import error_estimate, null_populations, null_settings, type_one_error
+from analysis.simulation.null_settings import Setting
 from analysis.simulation.study_pool import RateLimits, make_pool
 from analysis.stats import power
 
@@ -120,7 +120,7 @@ def test_the_bootstrap_of_one_seed_errs_where_one_answer_in_twenty_differs(famil
 def test_no_method_that_trusts_in_symmetry_holds_where_few_losses_are_total(method):
     found = type_one_error.worst_type_one_error(method, 287, 3, 0.05 / 4, rng())
     assert found.exceeds(2)
-    assert found.setting.kind == null_populations.GAINS
+    assert found.setting.kind == null_settings.GAINS
 
 
 def test_of_max_t_one_contrast_is_the_sign_flip_test():

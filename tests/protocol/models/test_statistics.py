@@ -14,7 +14,7 @@ from protocol.formats.refusals import BadInput
 from protocol.lock import closure, lock
 from protocol.models import calibration, calibration_paths, query_statistics, sources
 from protocol.models.load import load
-from protocol.workspace import drift
+from protocol.workspace import run_inputs
 
 LAYERS, Q_HEADS, KV_HEADS, DIM = 2, 4, 2, 8
 TEXTS = [[5, 9, 2, 30, 7, 7, 1], [12, 3], [8, 8, 8, 21]]
@@ -238,4 +238,4 @@ def test_studies_of_before_have_the_files_that_they_locked(study, tmp_path):
     assert len(locked) == 2
     for model, digests in locked.items():
         assert "statistics-text.safetensors" in digests
-        assert closure.weights(drift.model_files(model, tmp_path, digests)) == digests
+        assert closure.weights(run_inputs.model_files(model, tmp_path, digests)) == digests

@@ -4,7 +4,7 @@ import pytest
 import studies
 
 from analysis.simulation.error_estimate import TypeOneError
-from analysis.simulation.null_populations import SYMMETRIC, Setting
+from analysis.simulation.null_settings import SYMMETRIC, Setting
 from protocol.formats.refusals import BadInput
 from protocol.preflight import rule_checks
 from protocol.workspace.planned_study import read_protocol

@@ -7,7 +7,7 @@ import pytest
 import simulated_locks
 import studies
 
-from analysis.judgement.judgement import judge
+from analysis.judgement.judged_folder import judge
 from analysis.judgement.untrusted_files import RecordError
 from protocol.formats.refusals import BadInput
 from protocol.preflight import simulated_study

@@ -12,7 +12,7 @@ from studies import ROOT
 
 from analysis.judgement import family
 from analysis.judgement.judgement import judge_study
-from analysis.judgement.study_files import LANE_COLUMNS, Study
+from analysis.judgement.study_table import LANE_COLUMNS, Study
 from protocol import audit
 from protocol.evidence.registration import Registration
 from protocol.recompute import replay, turning_lanes, verify_judgement

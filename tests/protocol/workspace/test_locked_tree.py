@@ -21,7 +21,7 @@ from protocol.formats import files
 from protocol.formats.refusals import BadInput, Drifted, Tampered
 from protocol.lock import closure, installed_files, lock
 from protocol.run import runner
-from protocol.workspace import drift, locked_tree
+from protocol.workspace import drift, locked_tree, run_inputs
 from protocol.workspace.planned_study import PlannedStudy
 from protocol.workspace.study import open_study, refuse_drift
 
@@ -233,7 +233,7 @@ def test_a_new_file_in_the_working_tree_stops_nobody_and_is_not_run(study, tree,
         locked_tree.enter(study.registration, "protocol.confirm")
         place = Path(handed[0][2]["PYTHONPATH"])
         assert not (place / "policies" / "mine.py").exists()
-        assert drift.list_drift(study.registration, tree, installed_files.environment()) == []
+        assert run_inputs.list_drift(study.registration, tree, installed_files.environment()) == []
         with pytest.raises(Drifted, match=r"policies/mine\.py: new"):
             refuse_drift(study, with_weights=False)
         refuse_drift(study, with_weights=False, runs_here=False)
@@ -306,11 +306,11 @@ def test_drift_can_be_told_without_torch_and_names_what_changed(registered, tree
     """In a process in which torch cannot be imported: nothing at first, then one line for each change."""
     code = studies.BLOCK_TORCH + (
         "from pathlib import Path\n"
-        "from protocol.workspace import drift\n"
+        "from protocol.workspace import run_inputs\n"
         "from protocol.lock import installed_files\n"
         "from protocol.evidence.registration import Registration\n"
         "held = Registration(Path(sys.argv[1]))\n"
-        "for line in drift.list_drift(held, Path(sys.argv[2]), installed_files.environment()): print(line)\n"
+        "for line in run_inputs.list_drift(held, Path(sys.argv[2]), installed_files.environment()): print(line)\n"
     )
 
     def said():

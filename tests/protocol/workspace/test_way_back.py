@@ -8,7 +8,7 @@ import outside_studies
 import pytest
 import studies
 
-from protocol.workspace import drift
+from protocol.workspace import run_inputs
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 
@@ -61,6 +61,6 @@ def test_outputs_are_read_in_a_worktree_of_the_commit_that_was_locked(tmp_path):
 def test_a_commit_is_named_only_where_it_has_the_sources(tmp_path, differences, commit, is_named):
     content = {"sources": {"analysis/judge.py": "0" * 64}, "git": commit}
     study = SimpleNamespace(folder=tmp_path, lock=SimpleNamespace(content=content))
-    message = drift.describe_way_back(study, differences)
+    message = run_inputs.describe_way_back(study, differences)
     assert message.startswith("restore the locked files")
     assert (COMMIT in message) is is_named

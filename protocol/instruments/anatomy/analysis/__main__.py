@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from protocol.formats.command_line import run_command
+from protocol.formats.reading_command import run_command
 from protocol.instruments.anatomy.analysis import report_text
 from protocol.instruments.anatomy.analysis.exploratory import explore_anatomy
 from protocol.instruments.anatomy.analysis.traces import read_document

@@ -11,7 +11,7 @@ from protocol import tasks
 from protocol.evidence.registration import Registration
 from protocol.formats import canonical, files
 from protocol.formats.findings import CannotTell, NotRun
-from protocol.formats.refusals import Refusal, Tampered
+from protocol.formats.refusals import SHAPE_ERRORS, Refusal, Tampered
 from protocol.instruments.anatomy import analysis, trace_file
 from protocol.instruments.anatomy.slip import DROPS
 from protocol.instruments.anatomy.trace_file import ANATOMY, CHOSEN, VERDICT
@@ -36,7 +36,7 @@ def check(study: Registration) -> str:
         recorded = trace_file.read_document(study, name).content
         try:
             computed = canonical.loads(canonical.dumps(analyse(study.folder)), name)
-        except (RecordError, *verify_judgement.WRONG_SHAPE) as problem:
+        except (RecordError, *SHAPE_ERRORS) as problem:
             _refuse_difference(study, f"{ANATOMY}/{name}: today's analysis cannot read the traces: {problem}")
         for path, recorded_value, expected in (
             difference for key in computed for difference in differing_values(recorded.get(key), computed[key], key)

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from figures.drawing import page
-from protocol.formats.command_line import run_command
+from protocol.formats.reading_command import run_command
 from protocol.instruments.anatomy.analysis.traces import NothingLabelled
 from protocol.instruments.anatomy.drawings.curve import anatomy_curve, anatomy_curves
 from protocol.instruments.anatomy.drawings.heat_map import anatomy_map, map_blocks

@@ -15,7 +15,7 @@ from typing import Any
 
 from analysis.judgement.study_files import read_study
 from figures.drawing import page
-from protocol.formats.command_line import run_command
+from protocol.formats.reading_command import run_command
 from protocol.instruments.cost.drawings.concurrency import cost_concurrency
 from protocol.instruments.cost.drawings.frontier import cost_frontier, timed_curves
 from protocol.instruments.cost.drawings.labels import choose_measurement
