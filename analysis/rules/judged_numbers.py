@@ -16,6 +16,10 @@ def format_share(share: Fraction | float) -> str:
     return f"{100 * float(share):.1f}".removesuffix(".0") + " %"
 
 
+def format_whole_percent(share: str) -> str:
+    return f"{100 * float(share):.0f} %"
+
+
 def format_interval(low: str, high: str) -> str:
     return f"[{format_points(low)}, {format_points(high)}]"
 

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from decimal import ROUND_CEILING, Decimal
 from typing import Any, NamedTuple
 
+from analysis.rules.judged_numbers import format_whole_percent
 from analysis.rules.margin_rules import (
     LEAD_SHARE,
     MARGIN,
@@ -266,7 +267,7 @@ def _proves(judged: Mapping[str, Any]) -> list[str]:
     facts = [
         f"{entry['arm']} was worse than the full cache by less than {points} down to "
         f"{_describe_budget(entry['smallest'])}, on every model and task, with at most "
-        f"{_format_percent(entry['memory'])} of its memory ({judged['method']}, level "
+        f"{format_whole_percent(entry['memory'])} of its memory ({judged['method']}, level "
         f"{strip_zeros(entry['level'])}, fixed sequence)."
         for entry in _arm_reports(judged)
         if entry["smallest"] is not None
@@ -312,7 +313,7 @@ def _line(judged: Mapping[str, Any]) -> str:
         return f"{within}, from the largest budget down"
     if arm_report["smallest"] is None:
         return f"{within} is shown at no budget that saves memory"
-    budget, memory = _describe_budget(arm_report["smallest"]), _format_percent(arm_report["memory"])
+    budget, memory = _describe_budget(arm_report["smallest"]), format_whole_percent(arm_report["memory"])
     return f"{within} down to {budget} ({memory} of its memory)"
 
 
@@ -324,10 +325,6 @@ def _describe_budget(text: str) -> str:
     if text.partition(" ")[2] in UNITS:
         return f"a budget of {text}"
     return f"a budget of {text} of the prompt" if "." in text else f"{text} slots"
-
-
-def _format_percent(share: str) -> str:
-    return f"{100 * float(share):.0f} %"
 
 
 def _answer(judged: Row, rule_verdict: str, decision: Decision) -> str:

@@ -15,6 +15,6 @@ class TypeOneError(NamedTuple):
     studies: int  # number of simulated studies; 0 if enumerated
     setting: Any  # the setting with the largest error, whose text names it
 
-    def exceeds(self, limit: float = LIMIT) -> bool:
-        """Return whether the error may be above `limit` times nominal: the upper limit of the simulation is."""
-        return self.ratio_high > limit
+    def exceeds(self) -> bool:
+        """Return whether the error may be above LIMIT times nominal: the upper limit of the simulation is."""
+        return self.ratio_high > LIMIT

@@ -60,15 +60,18 @@ class DecisionErrors(NamedTuple):
     setting: NullSetting
     has_margin: bool
 
-    def exceeds(self, alpha: float, limit: float = LIMIT) -> bool:
+    def exceeds(self, alpha: float) -> bool:
         """Return whether an error may be above its limit: the upper end of the simulation is."""
-        is_one_sided = not self.has_margin and CONFIRMED in self.setting.partial.wrong
-        return self.wrong.high > limit * alpha or (is_one_sided and self.confirmed.high > ONE_SIDED_LIMIT * alpha / 2)
+        return self._are_above(self.wrong.high, self.confirmed.high, alpha)
 
-    def surely_exceeds(self, alpha: float, limit: float = LIMIT) -> bool:
+    def surely_exceeds(self, alpha: float) -> bool:
         """Return whether an error is above its limit beyond Monte Carlo error."""
+        return self._are_above(self.wrong.low, self.confirmed.low, alpha)
+
+    def _are_above(self, wrong: float, confirmed: float, alpha: float) -> bool:
+        """Return whether one of these rates of wrong verdicts and of CONFIRMED is above its limit."""
         is_one_sided = not self.has_margin and CONFIRMED in self.setting.partial.wrong
-        return self.wrong.low > limit * alpha or (is_one_sided and self.confirmed.low > ONE_SIDED_LIMIT * alpha / 2)
+        return wrong > LIMIT * alpha or (is_one_sided and confirmed > ONE_SIDED_LIMIT * alpha / 2)
 
 
 def decision_errors(

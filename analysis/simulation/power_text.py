@@ -6,6 +6,7 @@ from typing import Any
 
 from scipy import stats
 
+from analysis.rules.judged_numbers import format_whole_percent
 from analysis.stats.sample_size import POWER, problems_needed
 
 COARSE_EFFECT = 0.2  # points; a warning is printed if larger differences may stay undetected
@@ -23,14 +24,14 @@ def describe_power(checks: Mapping[str, Any], method: str, samples: Mapping[str,
     for problems, check in checks["problems"].items():
         effects = check["minimal_detectable_effect"]
         clauses = [
-            f"{_format_effect(effect)} where arms disagree on {_format_percent(share)} of problems"
+            f"{_format_effect(effect)} where arms disagree on {format_whole_percent(share)} of problems"
             for share, effect in effects.items()
         ]
         lines.append(_begin_line(checks, samples[problems], method) + "; ".join(clauses))
         if all(effect != "none" and float(effect) <= COARSE_EFFECT for effect in effects.values()):
             continue
         sizes_clause = ", ".join(
-            f"{_problems_for_target(float(share), level)} where arms disagree on {_format_percent(share)}"
+            f"{_problems_for_target(float(share), level)} where arms disagree on {format_whole_percent(share)}"
             for share in effects
         )
         lines.append(
@@ -69,10 +70,6 @@ def _begin_line(checks: Mapping[str, Any], sample: str, method: str) -> str:
 
 def _format_effect(effect: str) -> str:
     return "no difference" if effect == "none" else f"{100 * float(effect):.1f} points"
-
-
-def _format_percent(share: str) -> str:
-    return f"{100 * float(share):.0f} %"
 
 
 def _problems_for_target(discordance: float, level: float) -> int | None:

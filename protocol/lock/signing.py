@@ -10,12 +10,12 @@ required. To verify one by hand:
 import base64
 import hashlib
 import re
-import subprocess
 import tempfile
 from pathlib import Path
 
 from protocol.formats import files
 from protocol.formats.findings import NotRun
+from protocol.formats.programs import last_error_line
 from protocol.formats.refusals import AlreadyClaimed, BadInput, Tampered
 from protocol.lock import lock, ssh
 
@@ -90,7 +90,7 @@ def _public_key(key: Path) -> str:
         raise BadInput(f"{key}: no such key; make one with: ssh-keygen -t ed25519 -f {key}")
     result = ssh.run_keygen("-y", "-P", "", "-f", str(key))
     if not (match := _KEY_LINE.fullmatch(result.stdout.decode(errors="replace").strip())):
-        raise BadInput(f"{key}: {_last_error(result)}; a key with a passphrase needs {key.name}.pub next to it")
+        raise BadInput(f"{key}: {last_error_line(result)}; a key with a passphrase needs {key.name}.pub next to it")
     return f"{match[1]} {match[2]}"
 
 
@@ -98,7 +98,7 @@ def _make_signature(key: Path, line: str, data: bytes) -> bytes:
     """Sign `data` with the key whose public half is `line`, verify the signature and return it."""
     result = ssh.run_keygen("-Y", "sign", "-n", NAMESPACE, "-P", "", "-f", str(key), data=data)
     if result.returncode:
-        raise BadInput(f"{key}: cannot sign: {_last_error(result)}; if it has a passphrase, run: ssh-add {key}")
+        raise BadInput(f"{key}: cannot sign: {last_error_line(result)}; if it has a passphrase, run: ssh-add {key}")
     if (fingerprint := _signer_fingerprint(data, result.stdout)) != _fingerprint(line):
         raise BadInput(f"{key}: signs as {fingerprint}, which differs from the public key next to it")
     return result.stdout
@@ -128,10 +128,6 @@ def _fingerprint(line: str) -> str:
     except (IndexError, ValueError):
         raise Tampered(f"{lock.NAME}: signer is not a public key") from None
     return "SHA256:" + base64.b64encode(hashlib.sha256(blob).digest()).decode().rstrip("=")
-
-
-def _last_error(result: subprocess.CompletedProcess[bytes]) -> str:
-    return (result.stderr.decode(errors="replace").strip().splitlines() or ["no reason given"])[-1]
 
 
 def _read_text(path: Path) -> str:

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, NamedTuple, TypeVar
 
 from protocol.formats import canonical
 from protocol.tasks import file_rows
-from protocol.tasks.generated_task import GeneratedTask
+from protocol.tasks.generated_task import LevelledTask
 from protocol.tasks.problem import Problem
 
 VARIABLES = tuple(consonant + vowel for consonant in "bdfgklmnprst" for vowel in "aeio")
@@ -83,7 +83,7 @@ def shuffled(items: Sequence[T], source: random.Random) -> list[T]:
 
 
 @dataclass(frozen=True)
-class Chain(GeneratedTask):
+class Chain(LevelledTask):
     """Problems chain/<steps>/<index>, `repetitions` of each level; the level is the number of steps.
 
     fewest, most: distractors, drawn for each problem.
@@ -100,12 +100,6 @@ class Chain(GeneratedTask):
     most: int = 4
     grader: ClassVar[str] = "boxed"
     chance: ClassVar[str] = "0.1"  # one of ten digits
-
-    def ids(self) -> tuple[str, ...]:
-        return self._make_ids(range(self.repetitions))
-
-    def calibration_ids(self) -> tuple[str, ...]:
-        return self._make_ids(range(self.repetitions, self.repetitions + self.calibration))
 
     def build(self, problem_id: str, count: Callable[[str], int]) -> Problem:
         """Raises BadInput for another task's id."""

@@ -37,3 +37,22 @@ class GeneratedTask(ABC):
     def source(self) -> str:
         """Return the SHA-256 of what the problems are made of: the materials and these settings."""
         return canonical.digest(self.materials() | asdict(self))
+
+
+class LevelledTask(GeneratedTask):
+    """A generated task with `repetitions` problems of each level. `calibration` further ones, whose indices continue
+    after those of the task, serve what is estimated before any experiment.
+    """
+
+    repetitions: int
+    calibration: int
+
+    @abstractmethod
+    def _make_ids(self, indices: range) -> tuple[str, ...]:
+        """Return the ids of the problems with these indices, of every level."""
+
+    def ids(self) -> tuple[str, ...]:
+        return self._make_ids(range(self.repetitions))
+
+    def calibration_ids(self) -> tuple[str, ...]:
+        return self._make_ids(range(self.repetitions, self.repetitions + self.calibration))

@@ -9,7 +9,7 @@ from protocol.formats import canonical
 from protocol.grading.program_tests import ProgramTests
 from protocol.tasks import file_rows, straight_line
 from protocol.tasks.chain import draw_below
-from protocol.tasks.generated_task import GeneratedTask
+from protocol.tasks.generated_task import LevelledTask
 from protocol.tasks.problem import Problem
 from protocol.tasks.straight_line import Worked
 
@@ -18,7 +18,7 @@ FACTS, FEWEST_COMMENTS, MOST_COMMENTS = 6, 12, 36
 
 
 @dataclass(frozen=True)
-class Programs(GeneratedTask):
+class Programs(LevelledTask):
     """Problems <form>/<level>/<index>, `repetitions` of each level.
 
     form: executed, the level is the number of lines, and half as many comments to as many stand among them;
@@ -39,12 +39,6 @@ class Programs(GeneratedTask):
     @property
     def grader(self) -> str:
         return "program" if self.form == "written" else "boxed"
-
-    def ids(self) -> tuple[str, ...]:
-        return self._make_ids(range(self.repetitions))
-
-    def calibration_ids(self) -> tuple[str, ...]:
-        return self._make_ids(range(self.repetitions, self.repetitions + self.calibration))
 
     def build(self, problem_id: str, count: Callable[[str], int]) -> Problem:
         """Raises BadInput for another task's id."""

@@ -11,6 +11,7 @@ from analysis.rules.rule import is_against_full, measures_memory
 from analysis.stats.methods import METHODS, describe_clusters, resampling_problems
 from protocol.evidence.ledger import Entry
 from protocol.formats.citations import CITES
+from protocol.formats.findings import one_line
 from protocol.formats.instruments import INSTRUMENTS
 from protocol.formats.looks import read_looks
 from protocol.formats.vocabulary import ISO_CACHE, READS
@@ -36,7 +37,7 @@ _QUERY = {"inside": "is compressed together with", "outside": "follows after the
 
 def hypothesis(lock: Mapping[str, Any]) -> list[str]:
     content, decision = _content(lock), _decision(lock)
-    sentences = [_one_line(content["question"])]
+    sentences = [one_line(content["question"])]
     if rule := RULES.get(decision["rule"]):
         return [
             *sentences,
@@ -173,7 +174,7 @@ def _format_value(value: Any) -> str:
 def conditions(lock: Mapping[str, Any]) -> list[str]:
     content, decision = _content(lock), _decision(lock)
     if outside_runs.is_outside(lock):
-        commands = [f"{name}: {_one_line(arm['command'])}" for name, arm in content["arms"].items()]
+        commands = [f"{name}: {one_line(arm['command'])}" for name, arm in content["arms"].items()]
         return [
             f"{len(commands)} arms, run by another harness: {'; '.join(commands)}. Model: "
             f"{_join(content['models'])}. Repetitions: {_join(content['seeds'])}. These make "
@@ -430,7 +431,7 @@ def prior_looks(lock: Mapping[str, Any]) -> list[str]:
         progress = amends.get("seen", {})
         facts = [f"{name}: {_format_fact(value)}" for name, value in progress.items()]
         sentences.append(
-            f"This amends {amends['name']} (lock {amends['lock']}). Reason: {_one_line(amends['reason'])} What "
+            f"This amends {amends['name']} (lock {amends['lock']}). Reason: {one_line(amends['reason'])} What "
             f"had been seen of it: {'; '.join(facts) or 'nothing'}."
         )
         if amends.get("after_claim"):
@@ -567,7 +568,7 @@ def ledger_history(entries: Sequence[Entry]) -> list[str]:
 
 def _format_body(entry: Entry) -> str:
     facts = [f"{name} {entry.body[name]}" for name in ("number", "records", "reason") if name in entry.body]
-    return f" ({', '.join(map(_one_line, facts))})" if facts else ""
+    return f" ({', '.join(map(one_line, facts))})" if facts else ""
 
 
 def _format_fact(value: Any) -> str:
@@ -590,10 +591,6 @@ def _content(lock: Mapping[str, Any]) -> Mapping[str, Any]:
 def _decision(lock: Mapping[str, Any]) -> Mapping[str, Any]:
     decision: Mapping[str, Any] = _content(lock)["decision"]
     return decision
-
-
-def _one_line(text: Any) -> str:
-    return " ".join(str(text).split())
 
 
 def _join(words: Iterable[Any]) -> str:

@@ -82,4 +82,4 @@ def test_an_entry_that_cannot_tell_on_which_side_of_the_limit_it_lies_answers_no
 @pytest.mark.parametrize("method", ["bootstrap", "sign-flip", "max-t"])
 def test_methods_outside_the_table_are_refused_at_once_where_t_errs(method):
     assert error_table.look_up(method, 287, 3, 0.0125) is None
-    assert type_one_error.worst_type_one_error(method, 287, 3, 0.0125, np.random.default_rng(0)).exceeds(2)
+    assert type_one_error.worst_type_one_error(method, 287, 3, 0.0125, np.random.default_rng(0)).ratio_high > 2
