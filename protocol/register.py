@@ -103,6 +103,7 @@ def act(args: Options, is_typed: bool) -> int:
         *arm_text.differing_prompt_sentences(locked.content),
         *full_cache_use.describe_full_use(locked.content.get(full_cache_use.FIELD, {})),
         *slot_sizes.describe_slots(locked.content),
+        *describe_left_out(locked.content),
         *neighbours.describe_charge(locked.content["protocol"]["content"]),
         *neighbours.describe_equal_slots(locked.content),
         *format_opened(locked.content),
@@ -128,6 +129,16 @@ def format_next(study: Registration) -> str:
     if find_runner(study.protocol) is not None:
         return confirm
     return f"kv-prereg probe {study.folder}, {'then' if study.has_sweep else 'or'} {confirm}"
+
+
+def describe_left_out(locked: Mapping[str, Any]) -> list[str]:
+    """Say which settings of the models' generation_config.json no arm applies."""
+    if not locked["weights"]:  # another harness runs it
+        return []
+    from protocol.models import checkpoint  # transformers, which was loaded to register
+
+    home = files.cache_home()
+    return [line for model in locked["weights"] for line in checkpoint.describe_left_out(model, home)]
 
 
 def format_opened(locked: Mapping[str, Any]) -> list[str]:

@@ -58,6 +58,12 @@ def refusal_reason(config: PreTrainedConfig) -> str:
         return "has cross-attention to another sequence, whose slots no budget covers; choose a decoder-only model"
     if config.get_text_config() is not config or any(getattr(config, name, None) for name in OTHER_PARTS):
         return "is multimodal, and the engine feeds only text; choose its text model"
+    if quantised := getattr(config, "quantization_config", None):
+        method = quantised.get("quant_method") if isinstance(quantised, dict) else type(quantised).__name__
+        return (
+            f"stores quantised weights ({method}), which each machine computes by other kernels, or unpacks; choose a "
+            "checkpoint of plain weights"
+        )
     if getattr(config, "is_heterogeneous", False):
         return (
             "has layers of different shapes, so one budget per KV head and layer does not fit all; choose another model"

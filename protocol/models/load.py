@@ -14,7 +14,7 @@ from transformers import AutoTokenizer, PreTrainedTokenizerBase, PreTrainedToken
 
 from protocol.evidence.invariants import vocabulary
 from protocol.formats.refusals import BadInput
-from protocol.models import calibration, checksums, marked_lines, sources
+from protocol.models import calibration, checkpoint, checksums, marked_lines, sources
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -61,14 +61,11 @@ def load(source: str, home: Path, *, dtype: str = "float32", device: str = "cpu"
     folder = _verify_folder(source, home)
     from transformers import AutoModelForCausalLM  # slow: imports the modules of all models
 
-    network = AutoModelForCausalLM.from_pretrained(
-        folder,
-        dtype=DTYPES[dtype],
-        attn_implementation="sdpa",
-        use_safetensors=True,
-        local_files_only=True,
-        trust_remote_code=False,
-    )
+    with checkpoint.quiet():
+        network, info = AutoModelForCausalLM.from_pretrained(
+            folder, dtype=DTYPES[dtype], attn_implementation="sdpa", **checkpoint.LOADING
+        )
+    checkpoint.refuse_misfit(source, info)
     network.to(device).eval().requires_grad_(False)
     model_tokenizer = _tokenizer(folder)
     statistics = calibration.load_calibrated(source, home, network)

@@ -139,7 +139,8 @@ def locate(source: str, home: Path) -> Path:
     """Return the folder with the weights, configuration and tokenizer of `source`.
 
     Raises BadInput if it does not exist (the message says how to get it) or cannot be loaded: no safetensors,
-    no configuration, or pickled weights, which can run code and are therefore never read.
+    no configuration, or pickled weights, which can run code and are therefore never read. So too for weights that would
+    be hashed and not used: an adapter, a second checkpoint.
     """
     folder = model_folder(source, home)
     if not folder.is_dir():
@@ -152,6 +153,13 @@ def locate(source: str, home: Path) -> Path:
             raise BadInput(
                 f"model {source!r}: {pickled} is a pickle file, which can run code; use only safetensors files"
             )
+    if (folder / "adapter_config.json").exists():
+        raise BadInput(f"model {source!r}: {folder} has an adapter, which is not applied; merge it into the weights")
+    if (folder / "model.safetensors").exists() and (folder / "model.safetensors.index.json").exists():
+        raise BadInput(
+            f"model {source!r}: {folder} has two checkpoints, model.safetensors and that of "
+            "model.safetensors.index.json; remove one"
+        )
     for pattern in ("*.safetensors", "config.json"):
         if not any(folder.glob(pattern)):
             raise BadInput(f"model {source!r}: no {pattern} in {folder}; name a folder that save_pretrained wrote")

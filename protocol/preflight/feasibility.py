@@ -21,7 +21,7 @@ from protocol.formats.progress_display import phase
 from protocol.formats.refusals import BadInput
 from protocol.formats.registry import load_attribute
 from protocol.lock import frozen_problems
-from protocol.models import calibration, calibration_paths, load, sources
+from protocol.models import calibration, calibration_paths, checkpoint, load, sources
 from protocol.plan import grid
 from protocol.plan.budget import MOST, Budget, Slot
 from protocol.plan.design import Design
@@ -53,6 +53,8 @@ def check_feasibility(planned: PlannedStudy, items: Mapping[str, Any], *, is_rep
     """
     _refuse_calibrated(planned, items)
     layer_support.refuse_unsupported(planned)
+    for model in planned.protocol.models:
+        checkpoint.refuse_unfit(model, planned.home)
     _refuse_without_answer_marks(planned)
     slot_sizes.refuse_unfit_states(planned)
     slot_sizes.refuse_unequal_slots(planned)
@@ -147,6 +149,14 @@ def _measure_lengths(planned: PlannedStudy, items: Mapping[str, Any]) -> PromptL
         for task, extra_prompt in itertools.product(protocol.tasks, extra_prompts):
             task_object, name = tasks_by_name[task.name], task.name
             measure = partial(_prompt_size, tokenizer=tokenizer, query=task.query, extra_prompt=extra_prompt)
+            first = held_out_guard.build(task_object, name, items[name]["dev"][0], count_tokens)
+            if (
+                len({prompting.digest(*prompting.render(first, tokenizer, task.query, extra_prompt)) for _ in range(3)})
+                > 1
+            ):
+                raise BadInput(
+                    f"model {model}: its chat template gives one problem another prompt each time; choose another model"
+                )
             sizes = [
                 measure(held_out_guard.build(task_object, name, item, count_tokens)) for item in items[name]["dev"]
             ]

@@ -36,6 +36,7 @@ UNSUPPORTED_CALL = (
     NotImplementedError,
     IndexError,
     AssertionError,
+    ImportError,
     StrictDataclassError,
 )
 VOCABULARY = 97

@@ -6,8 +6,8 @@ A held-out problem can be built only with the open `HeldOut` of a claimed study.
 bypasses this guard, for tests and benchmarks. Use `Planned.tasks` for the tasks of a study, since they may be
 files next to the protocol, and `held_out_guard` for their problems.
 
-May import: splits, protocol.grading, protocol.harness, protocol.formats, protocol.lock, protocol.evidence; pyrage,
-transformers.
+May import: splits, protocol.grading, protocol.harness, protocol.formats, protocol.lock, protocol.evidence; jinja2,
+pyrage, transformers.
 """
 
 from __future__ import annotations

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from protocol.evidence import ledger, probe_attempts, records, seal, verdict
-from protocol.evidence.audit import copied_records, inventory
+from protocol.evidence import ledger, probe_attempts, records, registration, seal, verdict
+from protocol.evidence.audit import inventory
 from protocol.evidence.external.anchors import Anchor
 from protocol.evidence.records import Record
 from protocol.evidence.registration import ANCHORS, CITED, CLAIM, PROTOCOL, SELECTION, WITNESS, Registration
@@ -21,7 +22,7 @@ from protocol.formats.citations import CITED_SHARD, CITES
 from protocol.formats.documents import Document
 from protocol.formats.findings import CannotTell, NotRun, Unfinished
 from protocol.formats.instruments import INSTRUMENTS
-from protocol.formats.refusals import Tampered
+from protocol.formats.refusals import Refusal, Tampered
 from protocol.formats.runners import TABLE, find_runner
 from protocol.lock import bundle, closure, lock, version_1
 
@@ -204,7 +205,10 @@ class Checks:
         for name, shard in self.study.shards.items():
             self._refuse_torn(name, shard.torn)
             self._refuse_other_shard(name, shard.records)
-        copied_records.refuse_copied(self.study)
+        if kin := self._list_kin():
+            from protocol.evidence.audit import copied_records
+
+            copied_records.refuse_copied(self.study, kin)
         return f"{count} records, chained, in {len(paths)} shards"
 
     def check_trajectories(self) -> str:
@@ -373,6 +377,19 @@ class Checks:
             raise Tampered("names a ledger head that never was in this ledger; lines were removed or rewritten")
         if head["count"] != before:
             raise Tampered(f"names the ledger's first {head['count']} lines, but its own line comes after {before}")
+
+    def _list_kin(self) -> list[Registration]:
+        """Return the parents, and, unless version 1 ships it, the studies here that have a trajectory of this one."""
+        kin, shelf = self.study.find_parents(), self.study.folder.resolve().parent
+        if self.study.lock.digest in version_1.PROTOCOLS:
+            return kin
+        names = {path.name for path in records.list_side_files(self.folder)}
+        shelves = {shelf.parent / name for name in (shelf.name, *registration.REGISTRATION_FOLDERS)}
+        for other in map(Registration, sorted(path for each in shelves for path in each.glob("*/"))):
+            with suppress(Refusal, OSError):  # of somebody else, or damaged
+                shared = names & {path.name for path in records.list_side_files(other.phase_folder("confirm"))}
+                kin += [other] if shared and other.lock.digest != self.study.lock.digest else []
+        return kin
 
     def _refuse_other_shard(self, name: str, recorded: Iterable[Record]) -> None:
         """Raise Tampered unless a shard is the one that its records belong in: own ones, or those of cited arms."""

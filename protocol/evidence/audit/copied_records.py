@@ -2,32 +2,31 @@
 of the source, and fresh problems are not those of the parent.
 """
 
-from collections.abc import Iterable, Iterator
-from contextlib import suppress
+from collections.abc import Iterable
 
 from protocol.evidence import records
 from protocol.evidence.records import Record
-from protocol.evidence.registration import REGISTRATION_FOLDERS, Registration
+from protocol.evidence.registration import Registration
 from protocol.formats.citations import list_cited_locks
 from protocol.formats.findings import CannotTell
 from protocol.formats.refusals import Refusal, Tampered
 from protocol.formats.runners import TABLE
-from protocol.lock import lock
 
 MIN_TIMES = 10  # different ones that two studies share, which do not repeat by chance
 Times = tuple[tuple[str, str], ...]
 
 
-def refuse_copied(study: Registration) -> None:
+def refuse_copied(study: Registration, kin: Iterable[Registration]) -> None:
     """Raise where at least half of the lanes that a study shares with another one here took the very seconds that they
     took there, and that at ten different times or more.
 
     Tampered if this study names the other one as an earlier one; nothing if the other one names this; CannotTell if
     neither does, since either may be the copy. Lanes are shared by their cell and problem; cited ones are not compared.
+    kin: its parents, and studies here that have a trajectory of it.
     """
     _refuse_stale_problems(study)
     ours = _read_times(study.own_records)
-    for other in _list_candidates(study):
+    for other in kin:
         try:
             theirs, names_this = _read_times(other.own_records), study.lock.digest in _list_earlier(other)
         except (Refusal, OSError):  # of a damaged study, which its own audit reports
@@ -56,24 +55,6 @@ def _refuse_stale_problems(study: Registration) -> None:
         equal = sum(theirs.get(problem) == prompt for problem, prompt in ours.items())
         if equal and 2 * equal >= len(ours):
             raise Tampered(f"{equal} of {len(ours)} fresh problems have the prompt that they have in {parent.name}")
-
-
-def _list_candidates(study: Registration) -> Iterator[Registration]:
-    """Yield the parents of a study, and those beside it, or in the folders of registrations here, with a trajectory
-    of it.
-    """
-    parents = study.find_parents()
-    yield from parents
-    names = {path.name for path in records.list_side_files(study.phase_folder("confirm"))}
-    known = {study.folder.resolve(), *(parent.folder.resolve() for parent in parents)}
-    shelf = study.folder.resolve().parent
-    shelves = {shelf, *(shelf.parent / name for name in REGISTRATION_FOLDERS)}
-    for folder in sorted(folder for path in shelves for folder in path.glob("*/")):
-        other = Registration(folder)
-        with suppress(Refusal, OSError):  # of somebody else, or damaged
-            is_other = folder not in known and other.has(lock.NAME) and not other.has_lock(study.lock.digest)
-            if is_other and names & {path.name for path in records.list_side_files(other.phase_folder("confirm"))}:
-                yield other
 
 
 def _list_earlier(study: Registration) -> set[str]:

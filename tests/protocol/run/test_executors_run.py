@@ -223,9 +223,13 @@ def undisturbed(tmp_path_factory):
     held = lock.read(folder)
     with claim.exclusive_run(Registration(folder)):
         attempt = claim.take(Registration.with_lock(folder, held))
-        units = toy_run.JOBS
+        units, keeper = toy_run.JOBS, toy_run.Keeper()
         about = {"phase": "confirm", "registration": held.digest, "attempt": attempt}
-        runner.record_units(folder, units, lambda jobs: map(toy_run.produced, jobs), report=lambda event: None, **about)
+
+        def execute(jobs):
+            return (keeper.grade(job, toy_run.produced(job)) for job in jobs)
+
+        runner.record_units(folder, units, execute, report=lambda event: None, **about)
         seal.write(Registration.with_lock(folder, held))
     return outcome(folder)
 

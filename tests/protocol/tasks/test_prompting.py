@@ -91,6 +91,28 @@ def test_a_question_that_the_prefix_or_the_template_repeats_is_cut_where_it_is_a
         assert tokenizer.decode(query).endswith(prefix or ("assistant\n" if template else "Answer: "))
 
 
+def test_a_template_that_prints_the_date_prints_one_date(tokenizer):
+    """As Llama 3.2 asks for it, gpt-oss within a macro, and in words; the rest of the template stays as it is."""
+    tokenizer.chat_template = (
+        "\n{%- if strftime_now is defined %}{%- set today = strftime_now('%d %b %Y') %}{%- endif %}"
+        "{% macro iso() %}{{ strftime_now('%Y-%m-%d') }}{% endmacro %}"
+        "{{ today }}, {{ iso() }}, {{ strftime_now('%A %-d %B, %H:%M') }}\n{{ messages[0]['content'] }}"
+    )
+    text = tokenizer.decode(prompting.render(PROBLEM, tokenizer, "inside")[0])
+    dates = "26 Jul 2024, 2024-07-26, Friday 26 July, 00:00"
+    assert text == f"{dates}\n{PROBLEM.context}\n{PROBLEM.question}{PROBLEM.prefix}"
+
+
+@pytest.mark.parametrize(
+    "template", ["{{ raise_exception('no user') }}", "{{ messages[7]['content'] + 1 }}", "{% if %}"]
+)
+def test_a_template_that_fails_is_refused_in_one_line(tokenizer, template):
+    tokenizer.chat_template = template
+    with pytest.raises(BadInput, match="its chat template fails: ") as refused:
+        prompting.render(PROBLEM, tokenizer, "inside")
+    assert "\n" not in str(refused.value)
+
+
 def test_a_template_that_changes_the_text_is_refused(tokenizer):
     tokenizer.chat_template = "{% for m in messages %}{{ m['content'] | upper }}{% endfor %}"
     with pytest.raises(BadInput, match="chat template changes its text"):
