@@ -25,7 +25,7 @@ import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from importlib.metadata import EntryPoint
-from time import perf_counter
+from time import thread_time
 from types import MappingProxyType
 from typing import Any
 
@@ -51,8 +51,8 @@ from protocol.run.executors.surroundings import Surroundings, count_registration
 from protocol.tasks import registry
 
 HOOK_COUNTERS = frozenset({"torch.utils.hooks.RemovableHandle"})
-CHECK_SHARE = 100  # of the time that passes between two comparisons in a batch, one takes one part
-WINDOW_SHARE = 40  # of the time that passes between two comparisons of finished batches, one takes one part
+CHECK_SHARE = 100  # of the processor time between two comparisons in a batch, one takes one part
+WINDOW_SHARE = 40  # of the processor time between two comparisons of finished batches, one takes one part
 # What to do in place of what is refused, by how the refusal begins.
 INSTEAD = {
     "used open": "pass data to a policy as settings, or as constants of its module",
@@ -181,7 +181,7 @@ class Confinement:
 
     def is_due(self) -> bool:
         """Return whether `check` would take less than a small part of the time since it was called last."""
-        return perf_counter() >= self._window_end
+        return thread_time() >= self._window_end
 
     def _begin_network(self, network: nn.Module) -> None:
         if self._runs:
@@ -195,14 +195,14 @@ class Confinement:
 
     def _accept_surroundings(self) -> None:
         """Compare from now on what changed between two runs. Raises Tampered for what is guarded."""
-        start = perf_counter()
+        start = thread_time()
         if self._surroundings.has_new_modules():
             self._surroundings.accept_modules()
         for namespace, name in self._surroundings.find_changes():
             if namespace.is_guarded:
                 raise self._tampered(f"changed {namespace.where}.{name}")
             namespace.accept()
-        self._window_end += WINDOW_SHARE * (perf_counter() - start)
+        self._window_end += WINDOW_SHARE * (thread_time() - start)
 
     def _begin_policies(self, policies: tuple[Any, ...]) -> None:
         """Read the state of these policies, if they are not those of the run before."""
@@ -222,7 +222,7 @@ class Confinement:
     def check_now_and_then(self) -> None:
         """Check, unless that would take more than a hundredth of the time."""
         self._refuse_attempts()
-        if perf_counter() >= self._next_check:
+        if thread_time() >= self._next_check:
             self.check_process()
             self.check()
 
@@ -240,7 +240,7 @@ class Confinement:
         """Raise Tampered if this code tried what it may not, changed what is not its own, or keeps anything. After
         this, the runs that have ended count.
         """
-        start = perf_counter()
+        start = thread_time()
         self._refuse_attempts()
         if self._own_state is not None and not self._runs:
             return
@@ -259,7 +259,7 @@ class Confinement:
             raise self._tampered(f"keeps state between events in {name}")
         if not self._is_running and self._network is not None and _read_network(self._network) != self._network_state:
             raise self._tampered("changed the network")
-        now = perf_counter()
+        now = thread_time()
         self._next_check = now + CHECK_SHARE * (now - start)
         if not self._is_running:
             self._runs, self._window_end = 0, now + WINDOW_SHARE * (now - start)
