@@ -5,7 +5,7 @@ user's file are measured too, since nothing makes them alike: only their lengths
 """
 
 import itertools
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any, NamedTuple, TypeAlias
 
@@ -146,17 +146,12 @@ def _measure_lengths(planned: PlannedStudy, items: Mapping[str, Any]) -> PromptL
     for model in protocol.models:
         tokenizer = load.tokenizer(model, planned.home)
         count_tokens = prompting.counter(tokenizer)
+        words = transformers.AutoConfig.from_pretrained(sources.locate(model, planned.home)).vocab_size
         for task, extra_prompt in itertools.product(protocol.tasks, extra_prompts):
             task_object, name = tasks_by_name[task.name], task.name
             measure = partial(_prompt_size, tokenizer=tokenizer, query=task.query, extra_prompt=extra_prompt)
             first = held_out_guard.build(task_object, name, items[name]["dev"][0], count_tokens)
-            if (
-                len({prompting.digest(*prompting.render(first, tokenizer, task.query, extra_prompt)) for _ in range(3)})
-                > 1
-            ):
-                raise BadInput(
-                    f"model {model}: its chat template gives one problem another prompt each time; choose another model"
-                )
+            _refuse_odd_prompt(model, words, partial(prompting.render, first, tokenizer, task.query, extra_prompt))
             sizes = [
                 measure(held_out_guard.build(task_object, name, item, count_tokens)) for item in items[name]["dev"]
             ]
@@ -171,6 +166,20 @@ def _measure_lengths(planned: PlannedStudy, items: Mapping[str, Any]) -> PromptL
                 retained_lengths += [size for size in held_out_sizes if protocol.exclusion_reason(size[0]) is None]
             lengths[model, task, extra_prompt] = retained_lengths
     return lengths
+
+
+def _refuse_odd_prompt(model: str, words: int, render: Callable[[], tuple[list[int], list[int]]]) -> None:
+    """Refuse a model whose template renders a problem otherwise each time, or with tokens that it has no row for."""
+    context, query = render()
+    if any((context, query) != render() for _ in range(2)):
+        raise BadInput(
+            f"model {model}: its chat template gives one problem another prompt each time; choose another model"
+        )
+    if (largest := max(*context, *query, 0)) >= words:
+        raise BadInput(
+            f"model {model}: its tokenizer gives token {largest}, but the model has only {words}; choose the tokenizer "
+            "that belongs to it"
+        )
 
 
 def _prompt_size(problem: Problem, tokenizer: Any, query: str, extra_prompt: str) -> tuple[int, int]:

@@ -105,3 +105,14 @@ def test_a_template_that_gives_another_prompt_each_time_is_refused(folder):
     (folder / "chat_template.jinja").write_text("{{ range(99999) | random }} {{ messages[0]['content'] }}")
     study = studies.write(folder.parent / "registrations" / "study", folder, studies.ONE_TASK)
     studies.refused(2, "its chat template gives one problem another prompt each time", "register", study)
+
+
+def test_a_tokenizer_with_more_tokens_than_the_model_is_refused_where_a_prompt_has_one(folder):
+    path = folder / "tokenizer.json"
+    tokenizer = json.loads(path.read_text())
+    words = tokenizer["model"]["vocab"]
+    words["user"], largest = len(words) + 7, len(words)
+    path.write_text(json.dumps(tokenizer))
+    study = studies.write(folder.parent / "registrations" / "study", folder, studies.ONE_TASK)
+    says = f"its tokenizer gives token {largest + 7}, but the model has only {largest}; choose the tokenizer"
+    studies.refused(2, says, "register", study)
