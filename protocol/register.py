@@ -30,12 +30,12 @@ from protocol.formats.refusals import BadInput
 from protocol.formats.registry import load_attribute
 from protocol.formats.runners import find_runner
 from protocol.lock import bundle, closure, git_attributes, installed_files, installed_versions, lock, signing, version_1
-from protocol.lock.derive import derive_lock
 from protocol.lock.lock import Lock
-from protocol.lock.previously_opened import find_previously_opened
 from protocol.messages import slot_sizes
 from protocol.plan import full_use, toml_reader
 from protocol.preflight import neighbours, written_study
+from protocol.preflight.derive import derive_lock
+from protocol.preflight.previously_opened import find_previously_opened
 from protocol.witnesses import registered
 from protocol.workspace import imports
 from protocol.workspace.drift import ROOT

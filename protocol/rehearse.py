@@ -38,11 +38,11 @@ from protocol.formats.terminal import line_width
 from protocol.formats.vocabulary import CURRENT_JUDGING
 from protocol.instruments.planning import machines
 from protocol.lock import lock
-from protocol.lock.previously_opened import find_previously_opened
 from protocol.models import sources
 from protocol.plan import toml_reader
 from protocol.plan.design import Design
 from protocol.preflight import development_results, neighbours, written_study
+from protocol.preflight.previously_opened import find_previously_opened
 from protocol.workspace import imports
 from protocol.workspace.planned_study import PlannedStudy, read_decoded_protocol
 

@@ -38,7 +38,8 @@ from protocol.formats import files
 from protocol.formats.progress_display import phase
 from protocol.formats.refusals import Drifted, Tampered
 from protocol.formats.runners import find_runner
-from protocol.lock import fresh_replication, lock
+from protocol.lock import lock
+from protocol.preflight import fresh_replication
 from protocol.recompute import study_files
 from protocol.run.executors import launchers
 from protocol.run.executors.settings import LOCAL, ExecutorOptions, Settings, add_options, parse_settings

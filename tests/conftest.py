@@ -75,7 +75,8 @@ def repository_as_it_stands() -> Iterator[None]:
     of such problems is compared with those of every shipped one, each time that it is locked, opened and audited.
     """
     from protocol.evidence.registration import REGISTRATION_FOLDERS, Registration
-    from protocol.lock import bundle, closure, previously_opened, sibling_registrations
+    from protocol.lock import bundle, closure
+    from protocol.preflight import previously_opened, sibling_registrations
     from protocol.tasks.chain import Chain
     from protocol.tasks.programs import Programs
 

@@ -9,8 +9,8 @@ from analysis.rules import RULES
 from analysis.stats.methods import resampling_problems
 from policies.structure import structure
 from protocol.lock import closure, installed_versions
-from protocol.lock.derive import derive_lock
 from protocol.plan.design import Design
+from protocol.preflight.derive import derive_lock
 
 POWER = {
     "type_one_over_nominal": "1.000",

@@ -18,23 +18,6 @@ PARTS = {
     # A method in several files: its folder is part of the room of all methods.
     "policies.crystal": "policies",
     "policies.quantised": "policies",
-    # What derives a lock from a design stands above the documents of a lock.
-    **dict.fromkeys(
-        (
-            f"protocol.lock.{module}"
-            for module in (
-                "derive",
-                "field_checks",
-                "fresh_replication",
-                "frozen_problems",
-                "previously_opened",
-                "sibling_registrations",
-                "task_splits",
-                "verify_problems",
-            )
-        ),
-        "protocol.preflight",
-    ),
 }
 
 COMMANDS = {

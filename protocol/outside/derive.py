@@ -5,9 +5,9 @@ from typing import Any
 
 from protocol import tasks
 from protocol.evidence.registration import Registration
-from protocol.lock import closure, frozen_problems, sibling_registrations
-from protocol.lock.derive import derive_lock
-from protocol.preflight import rule_checks
+from protocol.lock import closure
+from protocol.preflight import frozen_problems, rule_checks, sibling_registrations
+from protocol.preflight.derive import derive_lock
 from protocol.workspace import differences
 from protocol.workspace.planned_study import PlannedStudy
 

@@ -20,13 +20,12 @@ from protocol.formats.instruments import INSTRUMENTS
 from protocol.formats.progress_display import phase
 from protocol.formats.refusals import BadInput
 from protocol.formats.registry import load_attribute
-from protocol.lock import frozen_problems
 from protocol.models import calibration, calibration_paths, checkpoint, load, sources
 from protocol.plan import grid
 from protocol.plan.budget import MOST, Budget, Slot
 from protocol.plan.design import Design
 from protocol.plan.task import Task
-from protocol.preflight import layer_support, rule_checks, slot_sizes
+from protocol.preflight import frozen_problems, layer_support, rule_checks, slot_sizes
 from protocol.preflight.model_trial import small_network
 from protocol.tasks import held_out_guard, prompting
 from protocol.tasks.file_task import FileTask

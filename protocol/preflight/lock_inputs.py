@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from protocol import tasks
-from protocol.lock import closure, frozen_problems
-from protocol.preflight import layer_support, same_slots, slot_sizes
+from protocol.lock import closure
+from protocol.preflight import frozen_problems, layer_support, same_slots, slot_sizes
 from protocol.workspace.planned_study import PlannedStudy
 
 

@@ -17,10 +17,17 @@ from protocol.formats.citations import CITES
 from protocol.formats.findings import CannotTell, NotRun
 from protocol.formats.progress_display import phase
 from protocol.formats.refusals import BadInput
-from protocol.lock import closure, frozen_problems, sibling_registrations, signing, version_1
-from protocol.lock.derive import derive_lock
+from protocol.lock import closure, signing, version_1
 from protocol.plan import checks, full_use
-from protocol.preflight import feasibility, full_cache_use, lock_inputs, rule_checks
+from protocol.preflight import (
+    feasibility,
+    frozen_problems,
+    full_cache_use,
+    lock_inputs,
+    rule_checks,
+    sibling_registrations,
+)
+from protocol.preflight.derive import derive_lock
 from protocol.workspace import differences
 from protocol.workspace.study import Study
 

@@ -13,9 +13,9 @@ from protocol.evidence.registration import PROTOCOL
 from protocol.formats import runners
 from protocol.formats.progress_display import phase
 from protocol.formats.refusals import BadInput
-from protocol.lock import frozen_problems, task_splits
 from protocol.plan import checks, toml_reader
 from protocol.plan.design import Design
+from protocol.preflight import frozen_problems, task_splits
 from protocol.tasks.registry import PLUGINS
 from protocol.workspace import drift, imports
 from protocol.workspace.planned_study import PlannedStudy

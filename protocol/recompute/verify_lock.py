@@ -26,23 +26,14 @@ from protocol.formats import line_endings
 from protocol.formats.findings import CannotTell, NotRun
 from protocol.formats.policy_facts import read_policy_facts
 from protocol.formats.refusals import BadInput, Tampered
-from protocol.lock import (
-    closure,
-    field_checks,
-    installed_versions,
-    judging_version,
-    lock,
-    sibling_registrations,
-    task_splits,
-    verify_problems,
-    version_1,
-)
-from protocol.lock.derive import Promises, derive_lock, full_caches
+from protocol.lock import closure, installed_versions, judging_version, lock, version_1
 from protocol.lock.promises import PARTS, derive_promises, state_settings
-from protocol.lock.verify_problems import ProblemFields
 from protocol.models import sources
 from protocol.plan import checks, full_use, slot_bytes, toml_reader
 from protocol.plan.design import Arm, Design
+from protocol.preflight import field_checks, sibling_registrations, task_splits, verify_problems
+from protocol.preflight.derive import Promises, derive_lock, full_caches
+from protocol.preflight.verify_problems import ProblemFields
 from protocol.tasks import registry
 from protocol.workspace import differences, drift
 

@@ -22,8 +22,8 @@ from protocol.evidence.registration import Registration
 from protocol.formats import documents, fields, files
 from protocol.formats.findings import CannotTell
 from protocol.formats.refusals import Refusal, Tampered
-from protocol.lock import bundle, closure, frozen_problems, lock, previously_opened
-from protocol.preflight import verify_before_claim
+from protocol.lock import bundle, closure, lock
+from protocol.preflight import frozen_problems, previously_opened, verify_before_claim
 from protocol.recompute import verify_lock
 from protocol.workspace.study import Study, open_study, refuse_drift
 

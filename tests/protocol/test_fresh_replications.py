@@ -12,8 +12,8 @@ from protocol.evidence import late_randomness
 from protocol.evidence.audit import study_status
 from protocol.evidence.registration import Registration
 from protocol.formats.refusals import BadInput
-from protocol.lock import fresh_replication, sibling_registrations
 from protocol.lock.lock import Lock
+from protocol.preflight import fresh_replication, sibling_registrations
 from protocol.recompute import study_files
 from protocol.status import next_step
 

@@ -18,11 +18,11 @@ from protocol.evidence.held_out_guard import HeldOutGuard, JudgedHeldOut
 from protocol.evidence.registration import Registration
 from protocol.evidence.shard_writer import ShardWriter
 from protocol.formats.refusals import AlreadyClaimed, BadInput, Tampered
-from protocol.lock import frozen_problems, lock
+from protocol.lock import lock
 from protocol.models import load
 from protocol.plan import toml_reader
 from protocol.plan.grid import cells
-from protocol.preflight import feasibility
+from protocol.preflight import feasibility, frozen_problems
 from protocol.preflight import rehearsal as rehearse
 from protocol.run import runner
 from protocol.run.executors import Job, local, process_pool
@@ -326,7 +326,7 @@ def test_nothing_but_the_door_calls_a_raw_builder_and_nothing_but_confirm_opens_
             "tasks/held_out_guard.py",
             "tasks/task_union.py",
             "tasks/registry.py",  # from seeds that no study has
-            "lock/previously_opened.py",  # as an earlier study's claim drew them; their texts are compared
+            "preflight/previously_opened.py",  # as an earlier study's claim drew them; their texts are compared
             "outside/released.py",  # as a claim drew them, for whoever decodes elsewhere
             "init.py",
         },
@@ -339,7 +339,7 @@ def test_nothing_but_the_door_calls_a_raw_builder_and_nothing_but_confirm_opens_
         "gold": {
             "recompute/verify_traces.py",  # of development problems, whose traces are graded again
             "init.py",
-            "lock/frozen_problems.py",
+            "preflight/frozen_problems.py",
             "recompute/verify_grades.py",
             "tasks/__init__.py",
             "tasks/held_out_guard.py",

@@ -18,8 +18,8 @@ from protocol import init
 from protocol import init as command
 from protocol.evidence.registration import Registration
 from protocol.formats import files
-from protocol.lock import frozen_problems, lock
-from protocol.preflight import feasibility
+from protocol.lock import lock
+from protocol.preflight import feasibility, frozen_problems
 from protocol.tasks import registry
 from protocol.workspace.planned_study import PlannedStudy, read_protocol
 

@@ -17,9 +17,10 @@ from protocol.evidence.registration import Registration
 from protocol.formats import files
 from protocol.formats.refusals import BadInput
 from protocol.instruments.exports import lock_sentences
-from protocol.lock import frozen_problems, lock, task_splits, verify_problems
-from protocol.lock import previously_opened as opened_before_lock
-from protocol.lock.previously_opened import find_previously_opened
+from protocol.lock import lock
+from protocol.preflight import frozen_problems, task_splits, verify_problems
+from protocol.preflight import previously_opened as opened_before_lock
+from protocol.preflight.previously_opened import find_previously_opened
 from protocol.tasks import registry
 from protocol.workspace import drift, run_inputs
 from protocol.workspace.planned_study import PlannedStudy, read_protocol

@@ -15,9 +15,9 @@ from protocol import tasks
 from protocol.evidence.registration import Registration
 from protocol.formats import canonical
 from protocol.formats.refusals import BadInput, Drifted
-from protocol.lock import task_splits
 from protocol.models import __main__ as fetch_models
 from protocol.models import calibration, calibration_paths, load
+from protocol.preflight import task_splits
 from protocol.tasks import __main__ as fetch_tasks
 from protocol.tasks import prompting, registry
 from protocol.tasks.dataset import Dataset

@@ -11,9 +11,8 @@ from protocol import init
 from protocol.evidence import records
 from protocol.formats import files
 from protocol.formats.refusals import BadInput
-from protocol.lock import frozen_problems
 from protocol.plan import checks
-from protocol.preflight import rehearsal, rule_checks, written_study
+from protocol.preflight import frozen_problems, rehearsal, rule_checks, written_study
 from protocol.tasks import registry
 from protocol.workspace import planned_study
 

@@ -8,7 +8,7 @@ import splits
 from protocol import tasks
 from protocol.formats import canonical
 from protocol.formats.refusals import BadInput
-from protocol.lock import task_splits
+from protocol.preflight import task_splits
 
 
 @pytest.mark.parametrize("name", tasks.TASKS)

@@ -20,8 +20,9 @@ from protocol.instruments.planning.roofline import (
     prefill_seconds,
 )
 from protocol.instruments.planning.workload import Load, UserInputs
-from protocol.lock import frozen_problems, lock
+from protocol.lock import lock
 from protocol.plan.generation import Generation
+from protocol.preflight import frozen_problems
 from protocol.workspace.planned_study import PlannedStudy
 
 USABLE_SHARE = 0.9

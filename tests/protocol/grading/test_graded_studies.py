@@ -8,7 +8,8 @@ import pytest
 from protocol import grading, regrade, tasks
 from protocol.formats.refusals import BadInput
 from protocol.grading.mathverify import MathVerify
-from protocol.lock import frozen_problems, lock
+from protocol.lock import lock
+from protocol.preflight import frozen_problems
 from protocol.regrade import regrade as graded_again
 from protocol.run.executors import answers
 

@@ -4,8 +4,8 @@ import pytest
 import studies
 
 from protocol.lock import lock
-from protocol.lock.derive import derive_lock
 from protocol.plan import toml_reader
+from protocol.preflight.derive import derive_lock
 
 
 @pytest.mark.parametrize(

@@ -10,10 +10,9 @@ from analysis.judgement.full_cache_use import describe_full_use
 from analysis.rules import RULES
 from analysis.rules.smallest_lossless import _descending, _describe_budget
 from protocol.formats.refusals import BadInput
-from protocol.lock import field_checks
 from protocol.plan import full_use, grid
 from protocol.plan.budget import Budget
-from protocol.preflight import feasibility
+from protocol.preflight import feasibility, field_checks
 from protocol.workspace.planned_study import PlannedStudy
 
 TEXT = PROTOCOL.format(model="/nowhere")

@@ -7,8 +7,8 @@ import studies
 
 from protocol import tasks
 from protocol.formats.refusals import BadInput
-from protocol.lock import derive
 from protocol.plan import checks, toml_reader
+from protocol.preflight import derive
 
 TEXT = studies.PROTOCOL.format(model="x").replace('"association-256"', '"chain"').replace('"outside"', '"inside"')
 LOSSLESS = {

@@ -12,9 +12,8 @@ import studies
 from protocol import register
 from protocol.evidence.registration import Registration
 from protocol.formats.refusals import BadInput
-from protocol.lock import frozen_problems
 from protocol.plan import toml_reader
-from protocol.preflight import development_results, feasibility
+from protocol.preflight import development_results, feasibility, frozen_problems
 from protocol.workspace.planned_study import read_protocol
 
 GATE = "[gate]\naccuracy = 0.05\ntruncated = 0.5\n"

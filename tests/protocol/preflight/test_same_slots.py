@@ -14,11 +14,10 @@ from policies.observer import observe
 from policies.subspace import Subspace
 from policies.syn_mem import StaticHybrid
 from protocol.formats.vocabulary import RERUN_SUFFIX
-from protocol.lock import frozen_problems
 from protocol.models import load
 from protocol.models.random_network import build_random_model
 from protocol.plan.design import Arm
-from protocol.preflight import development_results, same_slots
+from protocol.preflight import development_results, frozen_problems, same_slots
 from protocol.workspace.planned_study import PlannedStudy, read_protocol
 
 ARMS = """crystal = { policy = "crystal" }

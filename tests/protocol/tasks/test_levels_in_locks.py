@@ -7,7 +7,8 @@ from finished_study import lock_content
 from studies import ROOT
 
 from protocol.evidence.registration import Registration
-from protocol.lock import bundle, closure, lock, task_splits, verify_problems
+from protocol.lock import bundle, closure, lock
+from protocol.preflight import task_splits, verify_problems
 from protocol.tasks import registry
 
 NAME = "association-moved-1024"

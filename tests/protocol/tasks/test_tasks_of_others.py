@@ -10,9 +10,9 @@ import studies
 import splits
 from protocol import tasks
 from protocol.formats.refusals import BadInput
-from protocol.lock import installed_files, task_splits
+from protocol.lock import installed_files
 from protocol.plan import toml_reader
-from protocol.preflight import written_study
+from protocol.preflight import task_splits, written_study
 from protocol.workspace import imports
 
 CODE = """

@@ -12,7 +12,7 @@ from studies import words
 import splits
 from protocol import tasks
 from protocol.formats.refusals import BadInput
-from protocol.lock import task_splits
+from protocol.preflight import task_splits
 from protocol.recompute import verify_lock
 from protocol.tasks import held_out_guard, registry
 from protocol.tasks.topic_retrieval import TopicRetrieval

@@ -51,7 +51,7 @@ def check_opened(study: Registration) -> OpenedFindings:
     locked, folder, findings = study.lock.content, study.folder, OpenedFindings([], [])
     if study.reproduces or study.lock.digest in version_1.PROTOCOLS:
         return findings
-    from protocol.lock import previously_opened  # no study of version 1 needs it
+    from protocol.preflight import previously_opened  # no study of version 1 needs it
 
     if not all(map(partial(_has_problems, folder), study.protocol["tasks"])):
         return findings
@@ -133,7 +133,7 @@ def _parent_faults(study: Registration) -> Iterator[str]:
         return
     content, parent_content = study.lock.content, parent.lock.content
     if not study.reproduces:
-        from protocol.lock import fresh_replication
+        from protocol.preflight import fresh_replication
 
         is_shipped = parent.lock.digest in version_1.PROTOCOLS
         yield from fresh_replication.find_differences(parent.protocol, study.protocol, is_shipped=is_shipped)

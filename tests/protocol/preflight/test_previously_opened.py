@@ -17,8 +17,9 @@ from protocol.evidence.audit import amendment
 from protocol.evidence.registration import Registration
 from protocol.formats import canonical
 from protocol.formats.refusals import Refusal
-from protocol.lock import lock, sibling_registrations
-from protocol.lock.previously_opened import find_previously_opened
+from protocol.lock import lock
+from protocol.preflight import sibling_registrations
+from protocol.preflight.previously_opened import find_previously_opened
 from protocol.tasks import file_rows
 from protocol.tasks.chain import Chain
 from protocol.tasks.lm_eval_task import LmEvalTask

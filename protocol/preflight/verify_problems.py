@@ -13,7 +13,8 @@ import splits
 from protocol.evidence.registration import TASK_FILES, Registration
 from protocol.formats import files
 from protocol.formats.refusals import BadInput, Refusal
-from protocol.lock import lock, task_splits
+from protocol.lock import lock
+from protocol.preflight import task_splits
 from protocol.tasks import Task, registry
 from protocol.workspace import differences
 

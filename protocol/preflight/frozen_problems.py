@@ -7,7 +7,7 @@ from typing import Any
 from protocol.formats import canonical, files
 from protocol.formats.refusals import BadInput
 from protocol.grading.mathverify import MathVerify
-from protocol.lock import task_splits
+from protocol.preflight import task_splits
 from protocol.tasks import Task, held_out_guard, registry
 from protocol.tasks.file_task import FileTask
 from protocol.tasks.lm_eval_task import LmEvalTask
