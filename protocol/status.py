@@ -67,7 +67,6 @@ TERMS = (
 
 RUNNABLE_STATES = ("locked", "claimed")
 RUNNING_STEP = "nothing: it is running"
-OTHER_VERDICTS = tuple(word for word in VERDICT_WORDS if word != "CONFIRMED")
 
 
 class IndexEntry(NamedTuple):

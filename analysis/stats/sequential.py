@@ -112,16 +112,6 @@ def boundary(spending: str, fractions: tuple[float, ...], alpha: float) -> float
     return float(optimize.brentq(excess, LOWEST, LARGEST_Z, xtol=1e-10)) if excess(LOWEST) > 0 else LOWEST
 
 
-def stopping_chances(boundaries: Floats, fractions: Floats, drift: float) -> Floats:
-    """Return the chance to cross the upper boundary first at each look. drift: the mean of z at fraction 1."""
-    grid, chances = _Density(np.zeros(1), np.ones(1)), np.empty(len(fractions))
-    before = 0.0
-    for look, (z, fraction) in enumerate(zip(boundaries, fractions, strict=True)):
-        chances[look] = _crossing(grid, before, fraction, z, drift)
-        grid, before = _advance(grid, before, fraction, z, drift), fraction
-    return chances
-
-
 class _Density(NamedTuple):
     """The statistics of studies that go on after a look: z at nodes, and density times quadrature weight."""
 
@@ -136,23 +126,22 @@ def _continuing(spending: str, fractions: tuple[float, ...], alpha: float) -> _D
     return _advance(before, start, fractions[-1], boundary(spending, fractions, alpha))
 
 
-def _standardised(density: _Density, before: float, fraction: float, z: Floats, drift: float) -> Floats:
+def _standardised(density: _Density, before: float, fraction: float, z: Floats) -> Floats:
     """Return z[...] at `fraction` as the standardised increment since `before`, [..., node]."""
     increment = fraction - before
-    moved = np.asarray(z)[..., None] * math.sqrt(fraction) - density.z * math.sqrt(before) - drift * increment
+    moved = np.asarray(z)[..., None] * math.sqrt(fraction) - density.z * math.sqrt(before)
     return np.asarray(moved / math.sqrt(increment))
 
 
-def _crossing(density: _Density, before: float, fraction: float, z: float, drift: float = 0.0) -> float:
+def _crossing(density: _Density, before: float, fraction: float, z: float) -> float:
     """Return the chance to go on until `before` and to exceed z at `fraction`."""
-    return float(density.mass @ stats.norm.sf(_standardised(density, before, fraction, np.asarray(z), drift)))
+    return float(density.mass @ stats.norm.sf(_standardised(density, before, fraction, np.asarray(z))))
 
 
-def _advance(density: _Density, before: float, fraction: float, upper: float, drift: float = 0.0) -> _Density:
-    lowest = LOWEST + min(0.0, drift)
-    half = (max(upper, lowest + 1e-9) - lowest) / 2
-    z = lowest + half * (1 + _NODES)
-    kernel = np.exp(-(_standardised(density, before, fraction, z, drift) ** 2) / 2) / math.sqrt(2 * math.pi)
+def _advance(density: _Density, before: float, fraction: float, upper: float) -> _Density:
+    half = (max(upper, LOWEST + 1e-9) - LOWEST) / 2
+    z = LOWEST + half * (1 + _NODES)
+    kernel = np.exp(-(_standardised(density, before, fraction, z) ** 2) / 2) / math.sqrt(2 * math.pi)
     scale = math.sqrt(fraction / (fraction - before))
     return _Density(z, half * _WEIGHTS * scale * (kernel @ density.mass))
 

@@ -5,7 +5,7 @@ import pytest
 from scipy import stats
 
 from analysis.stats.comparison import Comparison
-from analysis.stats.sequential import ANYTIME, Look, boundary, stopping_chances
+from analysis.stats.sequential import ANYTIME, Look, boundary
 
 # Lan & DeMets (1983, table 1) and R's gsDesign 3.6, sfLDOF and sfLDPocock, one-sided alpha 0.025, equal looks.
 OBRIEN_FLEMING = {
@@ -23,14 +23,6 @@ def test_boundaries_are_those_of_the_tables(spending, table):
         fractions = tuple((look + 1) / looks for look in range(looks))
         computed = [boundary(spending, fractions[: look + 1], 0.025) for look in range(looks)]
         np.testing.assert_allclose(computed, expected, atol=2e-4)
-
-
-@pytest.mark.parametrize(("looks", "constant"), [(2, 2.178), (3, 2.289), (4, 2.361), (5, 2.413)])
-def test_pocock_s_constants_err_five_percent_on_both_sides(looks, constant):
-    """Pocock (1977), table 1: a constant boundary on either side; crossing both has no chance to speak of."""
-    fractions = np.arange(1, looks + 1) / looks
-    one_side = stopping_chances(np.full(looks, constant), fractions, 0.0).sum()
-    assert 2 * one_side == pytest.approx(0.05, abs=4e-4)
 
 
 def test_a_single_look_is_the_fixed_design():
@@ -71,16 +63,6 @@ def test_brownian_motion_crosses_as_often_as_alpha_was_spent(spending):
         crossed |= p <= Look(spending, fractions[:number]).level(alpha)
         before = fraction
     assert crossed.mean() == pytest.approx(alpha, abs=0.0045)
-
-
-def test_an_alternative_is_found_as_often_as_paths_find_it():
-    boundaries, fractions, drift = np.array([2.8, 2.1]), np.array([0.5, 1.0]), 2.5
-    rng = np.random.default_rng(6)
-    first = rng.normal(drift * 0.5, np.sqrt(0.5), 200_000)
-    second = first + rng.normal(drift * 0.5, np.sqrt(0.5), 200_000)
-    stops_first = first / np.sqrt(0.5) > boundaries[0]
-    expected = [stops_first.mean(), (~stops_first & (second > boundaries[1])).mean()]
-    np.testing.assert_allclose(stopping_chances(boundaries, fractions, drift), expected, atol=0.004)
 
 
 def test_p_that_hold_at_any_time_stay():
