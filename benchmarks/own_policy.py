@@ -74,7 +74,7 @@ class Contender(NamedTuple):
         return job, self.keeper.render(job)
 
     def time_series(self, batches: Sequence[tuple[Job, JobPrompts]], checks: int) -> tuple[float, int]:
-        """Decode these batches until so many checks have passed; return the processor seconds and the batches."""
+        """Decode these batches until so many checks have passed, all if 0; return processor seconds and batches."""
         start, count = time.process_time(), 0
         for batch in batches:
             self.decoder.decode(*batch)
@@ -117,12 +117,15 @@ def main(argv: list[str] | None = None) -> int:
             ours, own = ([each.render(tuple(dev[start : start + problems])) for start in starts] for each in contenders)
             for contender, batches in zip(contenders, (ours, own), strict=True):
                 contender.time_series(batches[:2], checks=2)  # the first loads, and is checked alone
-            rounds = []
-            for _ in range(pairs):
+            rounds, count = [], 0
+            for number in range(pairs):
+                if number % 2:
+                    our_seconds, our_count = contenders[0].time_series(ours[:count], checks=0)
                 contenders[1].time_series(own, checks=1)  # so that a window begins
                 own_seconds, count = contenders[1].time_series(own, CHECKS)
-                our_seconds, _ = contenders[0].time_series(ours[:count], count + 1)
-                rounds.append((our_seconds / count, own_seconds / count))
+                if number % 2 == 0:
+                    our_seconds, our_count = contenders[0].time_series(ours[:count], checks=0)
+                rounds.append((our_seconds / our_count, own_seconds / count))
             our_median, own_median = (statistics.median(each) for each in zip(*rounds, strict=True))
             ratios = sorted(own / ours for ours, own in rounds)
             numbers = f"{problems} | {count} | {our_median:.2f} | {own_median:.2f} | {statistics.median(ratios):.3f}"
