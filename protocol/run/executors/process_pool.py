@@ -6,14 +6,17 @@ study verifies its bytes first, as every worker does. Results of own code wait i
 
 import multiprocessing
 import os
+import pickle
 import signal
 import socket
+import threading
 import traceback
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from multiprocessing.connection import Connection
+from queue import SimpleQueue
 
 from protocol.formats.refusals import Refusal
 from protocol.run.executors import Executor, Job, JobResult, JobUpdate, own_code
@@ -73,9 +76,9 @@ def open_executor(
             yield partial(deal_jobs, ours, keeper)
     finally:
         for end, process in zip(ours, processes, strict=True):
-            end.close()
             process.terminate()
             process.join()
+            end.close()  # last, since a thread may be sending
 
 
 def _device_environment(device: str) -> dict[str, str]:
@@ -122,6 +125,8 @@ def deal_jobs(
 ) -> Iterator[JobResult]:
     """Yield results in order; jobs are dealt out round-robin. A worker answers each with the results that wait no
     longer, in order, and leaves none to wait when no further job comes.
+
+    Jobs are sent in threads, since a large one is read only after the answer to the one before was received.
     """
     pending_jobs: deque[tuple[Connection, Job]] = deque()
     busy_workers: deque[Connection] = deque()
@@ -134,10 +139,11 @@ def deal_jobs(
             worker, job = pending_jobs.popleft()
             yield keeper.grade(job, results[worker].popleft())
 
+    outboxes = {worker: _open_outbox(worker) for worker in workers}
     try:
         for number, job in enumerate(jobs):
             worker = workers[number % len(workers)]
-            worker.send((job, keeper.render(job)))
+            outboxes[worker].put(pickle.dumps((job, keeper.render(job))))
             pending_jobs.append((worker, job))
             busy_workers.append(worker)
             if len(busy_workers) == JOBS_PER_PROCESS * len(workers):
@@ -146,6 +152,22 @@ def deal_jobs(
             yield from receive()
     except (EOFError, ConnectionError):
         raise Refusal("executor: a process that ran a batch was killed; run the command again") from None
+    finally:
+        for outbox in outboxes.values():
+            outbox.put(b"")
+
+
+def _open_outbox(worker: Connection) -> SimpleQueue[bytes]:
+    """Return a queue whose messages a thread sends to a worker, in order, up to an empty one."""
+    outbox: SimpleQueue[bytes] = SimpleQueue()
+
+    def send() -> None:
+        with suppress(OSError):  # a worker that is gone: whoever receives from it says so
+            while message := outbox.get():
+                worker.send_bytes(message)
+
+    threading.Thread(target=send, daemon=True).start()
+    return outbox
 
 
 def receive_results(worker: Connection) -> list[JobResult]:

@@ -1,5 +1,6 @@
 """Batches that run side by side: the same records, in the same order, and no process left behind."""
 
+import contextlib
 import itertools
 import multiprocessing
 import os
@@ -214,6 +215,30 @@ def test_what_waited_in_a_process_that_was_killed_is_decoded_again(deal_to_threa
     assert decoded[5:] == ["p3", "p4", "p5", "p6"]
     record_toy(tmp_path / "alone", deal_to_threads(1))
     assert shard(tmp_path / "study") == shard(tmp_path / "alone")
+
+
+def test_large_jobs_and_large_results_do_not_wait_for_each_other(monkeypatch):
+    """A process sends its result before it reads the next job, and both are more than a socket takes."""
+    near, far = multiprocessing.Pipe()
+    large = "x" * (1 << 22)
+
+    def serve():
+        with contextlib.suppress(EOFError, OSError):
+            while True:
+                far.recv()
+                far.send([large])
+
+    monkeypatch.setattr(Keeper, "render", lambda self, job: large)
+    monkeypatch.setattr(Keeper, "grade", lambda self, job, result: len(result))
+    threading.Thread(target=serve, daemon=True).start()
+    results = []
+    dealing = threading.Thread(
+        target=lambda: results.extend(process_pool.deal_jobs([near], Keeper(), TOY_JOBS)), daemon=True
+    )
+    dealing.start()
+    dealing.join(60)
+    near.close()
+    assert results == [1 << 22] * len(TOY_JOBS)
 
 
 def test_nothing_is_recorded_that_waited_for_a_check_that_fails(deal_to_threads, tmp_path):
