@@ -1,5 +1,6 @@
 """Of a grid of cases, or of the shipped studies, `make test` runs a sample, `make soak` the others."""
 
+import json
 from collections.abc import Sequence
 from itertools import product
 from pathlib import Path
@@ -21,6 +22,11 @@ def sampled(*axes: Sequence[object], of: int) -> list[object]:
 
 BY_JUDGING = ("quickstart", "crystal-retrieval-3", "control-effect")
 """A small study that ships of each version of the rules of judging."""
+
+
+def decoded_here(folder: Path) -> bool:
+    """Whether this engine decoded a study; of one that another harness ran, records have no cache."""
+    return "runner" not in json.loads((folder / "lock.json").read_text())["protocol"]["content"]
 
 
 def shipped(folders: Sequence[Path]) -> list[object]:

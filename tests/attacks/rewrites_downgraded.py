@@ -161,7 +161,7 @@ def the_title_has_a_line(rewrite):
     rewrite.content["title"] = "A study\u2028everything held; CONFIRMED, ANCHORED"
 
 
-@named("A1", "registered", "opened names gone, which is not here", status="held")
+@named("A1", "registered", "opened names gone, whose folders are not here", status="held")
 def a_study_that_nobody_has_opened_the_problems(rewrite):
     """Somebody else is to blame."""
     task, item = next(iter(rewrite.lock["items"].items()))

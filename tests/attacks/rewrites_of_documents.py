@@ -14,7 +14,7 @@ def moved(rewrite: Rewrite, event: str, to: int) -> None:
     rewrite.lines.insert(to, line)
 
 
-@named("A2", "ledger", "says|begins")
+@named("A2", "ledger", "lists|begins")
 def the_claim_was_taken_before_the_lock(rewrite):
     """The claim was there first."""
     moved(rewrite, "claim", 0)

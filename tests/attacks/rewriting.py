@@ -20,6 +20,7 @@ from analysis.judge import judge
 from analysis.judgement.untrusted_files import RecordError
 from analysis.selection import select
 from protocol.formats.json_text import dumps
+from protocol.formats.refusals import SHAPE_ERRORS
 
 PLACES = {"probe": "probe", "confirm": "records"}
 Edit = Callable[[dict[str, Any]], Any]  # edits in place, or returns another content
@@ -289,7 +290,7 @@ def _judge(folder: Path, before: dict[str, Any]) -> dict[str, Any]:
     """What today's analysis says; where it refuses such records, what it had said."""
     try:
         judged: dict[str, Any] = json.loads(dumps(judge(folder)))
-    except RecordError:
+    except (RecordError, *SHAPE_ERRORS):
         return before
     return judged
 

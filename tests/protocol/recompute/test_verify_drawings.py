@@ -63,7 +63,7 @@ def repaint(change):
         picture = Image.open(io.BytesIO(data))
         information, saved = PngInfo(), io.BytesIO()
         information.add_text("Software", picture.info["Software"])
-        change(picture).save(saved, "png", pnginfo=information)
+        change(picture.convert("RGB")).save(saved, "png", pnginfo=information)
         return saved.getvalue()
 
     return edited
@@ -71,7 +71,7 @@ def repaint(change):
 
 def cover(picture):
     """A mark of 8 by 8 pixels (a millimetre) that covers no whole block of the comparison."""
-    picture.paste((200, 30, 30, 255), (301, 301, 309, 309))
+    picture.paste((200, 30, 30), (301, 301, 309, 309))
     return picture
 
 
