@@ -26,7 +26,6 @@ from benchmarks.pairs import Ratio, alternate
 from benchmarks.report import at_most, header, percent, span, table
 from benchmarks.setting import Subject, context, open_subject, options, outcomes, setting
 from policies import Cadence, Policy
-from policies.quantised.blocks import BLOCK
 from protocol import engine
 from protocol.engine import Lane, Prompt, Request
 
@@ -156,10 +155,8 @@ def packed(subject: Subject, prompt: Prompt, new_tokens: int, repetitions: int) 
 
         return act
 
-    is_whole = subject.network.config.head_dim % BLOCK == 0  # else a head is no whole number of blocks
-    states = [state for state in PACKED if is_whole or not state.startswith(("q", "kivi"))]
-    times = alternate({state: contender(state) for state in states}, repetitions)
-    ratios = {state: times.ratio(state, states[0]) for state in states}
+    times = alternate({state: contender(state) for state in PACKED}, repetitions)
+    ratios = {state: times.ratio(state, PACKED[0]) for state in PACKED}
     rows = [
         [state, span(ratio), at_most(ratio.median, 1.5, "{:.2f}") if state == "q8_0" else ""]
         for state, ratio in ratios.items()

@@ -101,7 +101,7 @@ SHAPES = {
     },
     TINY: {
         "vocab_size": 512,
-        "hidden_size": 64,
+        "hidden_size": 128,  # heads of 32 numbers, a block of packed slots
         "intermediate_size": 96,
         "num_hidden_layers": 4,  # as many as policies that read bands of them need
         "num_attention_heads": 4,

@@ -15,7 +15,7 @@ from protocol.evidence.registration import CLAIM, Registration
 from protocol.formats import canonical, fields, files, journal, line_endings, shards
 from protocol.formats.fields import DIGEST, Field, Table
 from protocol.formats.instruments import Instrument
-from protocol.formats.refusals import AlreadyClaimed, BadInput, Tampered
+from protocol.formats.refusals import BadInput, Tampered
 
 CLAIM_EVENT = CLAIM.removesuffix(".json")
 # Returns the fault of the body of a line, beginning with the field; the second argument is its index.
@@ -89,8 +89,7 @@ class BodyWriter:
 
     def __enter__(self) -> Self:
         """Raise Tampered for a line that does not verify, AlreadyClaimed while another process appends."""
-        if (packed := shards.find_form(self.path)) != self.path:
-            raise AlreadyClaimed(f"{packed} is packed: its study is finished and can record nothing more")
+        shards.refuse_packed(self.path)
         with ExitStack() as stack:
             self._journal = stack.enter_context(journal.open_journal(self.path, wait=False))
             written = read_bodies(self.path, self._noun, self._find_fault)

@@ -1,7 +1,7 @@
 """Pack studies that have ended: python -m protocol.evidence.pack_study registrations/NAME ...
 
-The shards and the journals of instruments are replaced by files of xz, which have a twentieth of their size. Digests
-are those of the plain lines, so seals and audits stay as they are; `xz -d` gives the plain file back. With
+The shards and the journals of instruments are replaced by files of xz, which have about a sixteenth of their size.
+Digests are those of the plain lines, so seals and audits stay as they are; `xz -d` gives the plain file back. With
 --share-sources, sources.zip is moved into sources.tar.xz beside the folder, which has each version of a file once.
 Exit status: 0 packed; 2 to 5 refused.
 """

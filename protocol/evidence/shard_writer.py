@@ -10,7 +10,7 @@ from typing import Any, Self
 from protocol.evidence import record_lines, records
 from protocol.formats import canonical, files, journal, shards
 from protocol.formats.record_fields import find_fault
-from protocol.formats.refusals import AlreadyClaimed, BadInput
+from protocol.formats.refusals import BadInput
 
 
 class ShardWriter:
@@ -25,8 +25,7 @@ class ShardWriter:
 
     def __enter__(self) -> Self:
         path = self._folder / self._name
-        if (packed := shards.find_form(path)) != path:
-            raise AlreadyClaimed(f"{packed} is packed: its study is finished and can record nothing more")
+        shards.refuse_packed(path)
         with ExitStack() as stack:
             self._journal = stack.enter_context(journal.open_journal(path, wait=False, keep_lines=False))
             shard_contents = records.read_shards(self._folder)

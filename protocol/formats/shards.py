@@ -11,7 +11,7 @@ from pathlib import Path, PurePath
 from typing import IO
 
 from protocol.formats import files, packed_file
-from protocol.formats.refusals import Tampered
+from protocol.formats.refusals import AlreadyClaimed, Tampered
 
 OWN = "shard-0.jsonl"  # of the lanes that a study decoded itself
 PACKED = packed_file.XZ  # suffix of a file that is packed today
@@ -40,20 +40,22 @@ def plain_name(path: PurePath) -> str:
     return path.stem if path.suffix in SUFFIXES else path.name
 
 
-def list_forms(path: Path) -> list[Path]:
-    """Return the paths of a plain file and its packed forms, present or not."""
-    return [path, *(path.with_name(path.name + suffix) for suffix in SUFFIXES)]
-
-
 def find_form(path: Path) -> Path:
     """Return the path of the form in which a plain file is stored; its own if it is missing.
 
     Raises Tampered for two forms.
     """
-    stored = [form for form in list_forms(path) if files.exists(form)]
+    forms = (path, *(path.with_name(path.name + suffix) for suffix in SUFFIXES))
+    stored = [form for form in forms if files.exists(form)]
     if len(stored) > 1:
         raise Tampered(f"{stored[1].name}: {_TWO_FORMS}")
     return stored[0] if stored else path
+
+
+def refuse_packed(path: Path) -> None:
+    """Raise AlreadyClaimed where a plain file, to which lines are to be appended, is packed."""
+    if (packed := find_form(path)) != path:
+        raise AlreadyClaimed(f"{packed} is packed: its study is finished and can record nothing more")
 
 
 @contextmanager

@@ -25,7 +25,7 @@ _EDITABLE_UNTIL_LOCK = (PROTOCOL, bundle.NAME)  # may change until there is a lo
 _DOCUMENTS = (lock.NAME, *_EDITABLE_UNTIL_LOCK, f"{lock.NAME}.sig", SELECTION, CLAIM, SEAL, VERDICT)
 # Trajectories are not checked here: records cite them by digest, and sealing removes uncited ones.
 _PHASES, _FOLDERS = tuple(records.FOLDERS), tuple(records.FOLDERS.values())
-_SHARD = re.compile(rf"({'|'.join(_FOLDERS)})/shard-[^/]*\.jsonl(\.gz|\.xz)?")
+_SHARD = re.compile(rf"({'|'.join(_FOLDERS)})/shard-[^/]*\.jsonl({'|'.join(map(re.escape, shards.SUFFIXES))})?")
 COMMIT_ID = re.compile("[0-9a-f]{40}|[0-9a-f]{64}")  # the full id
 _PARTIAL = "this partial clone; clone again without --filter"
 

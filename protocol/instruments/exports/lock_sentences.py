@@ -550,9 +550,9 @@ def frozen_items(lock: Mapping[str, Any], digest: str) -> list[str]:
     return [
         f"Registration {lock['name']}; SHA-256 of its lock {digest}, of its protocol.toml "
         f"{lock['protocol']['sha256']}.",
-        f"Frozen by digest: {len(lock['sources'])} source files (in sources.zip), the split manifests, the "
-        f"data, {sum(map(len, lock['weights'].values()))} files of the models, and an environment of "
-        f"{len(environment.get('distributions', {}))} installed packages on Python "
+        f"Frozen by digest: {len(lock['sources'])} source files (sources.zip, or sources.tar.xz where studies share "
+        f"them), the split manifests, the data, {sum(map(len, lock['weights'].values()))} files of the models, "
+        f"and an environment of {len(environment.get('distributions', {}))} installed packages on Python "
         f"{environment.get('python')}.",
     ]
 
