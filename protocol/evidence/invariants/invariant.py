@@ -3,6 +3,7 @@
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
+from types import ModuleType
 from typing import Any, NamedTuple, TypeAlias
 
 MAX_REPORTED = 3  # invariants that a failure names
@@ -33,6 +34,11 @@ def declare_invariant(
 ) -> Callable[[Callable[..., str | Violations]], Invariant]:
     """Return a decorator that makes an invariant of its check, whose docstring is the sentence."""
     return lambda check: Invariant(name, " ".join((check.__doc__ or "").split()), fields, scope, check, remedy)
+
+
+def list_declared(*modules: ModuleType) -> tuple[Invariant, ...]:
+    """Return the invariants of modules, in the order in which they are defined."""
+    return tuple(value for module in modules for value in vars(module).values() if isinstance(value, Invariant))
 
 
 class Subject(NamedTuple):

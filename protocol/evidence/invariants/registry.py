@@ -1,19 +1,12 @@
 """Every invariant, once: the audit's check, the table in docs/records.md and the tests follow from this list."""
 
-from collections.abc import Iterator, Mapping
-from types import MappingProxyType, ModuleType
+from collections.abc import Mapping
+from types import MappingProxyType
 
 from protocol.evidence.invariants import batch_invariants, memory_invariants, record_invariants, study_invariants
-from protocol.evidence.invariants.invariant import Invariant
+from protocol.evidence.invariants.invariant import list_declared
 
-
-def _list_declared(*modules: ModuleType) -> Iterator[Invariant]:
-    """Yield the invariants of modules, in the order in which they are defined."""
-    for module in modules:
-        yield from (value for value in vars(module).values() if isinstance(value, Invariant))
-
-
-INVARIANTS = tuple(_list_declared(record_invariants, memory_invariants, batch_invariants, study_invariants))
+INVARIANTS = list_declared(record_invariants, memory_invariants, batch_invariants, study_invariants)
 # Fields that invariants check in part or not at all, and what checks the rest.
 UNCHECKED_FIELDS: Mapping[str, str] = MappingProxyType(
     {

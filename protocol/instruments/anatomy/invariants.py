@@ -5,13 +5,14 @@ choice precedes the testing half; the audit recomputes grades and the analysis.
 """
 
 import math
+import sys
 from array import array
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from decimal import Decimal
 from typing import Any, NamedTuple
 
 from protocol.evidence.invariants import invariant
-from protocol.evidence.invariants.invariant import Subject, Violation, declare_invariant, ordered_attempts
+from protocol.evidence.invariants.invariant import Subject, Violation, declare_invariant
 from protocol.evidence.measurement_journal import Bodies
 from protocol.formats.vocabulary import FULL, OF_FULL
 from protocol.instruments.anatomy import slip, windows
@@ -74,6 +75,9 @@ def check_order(context: AnatomyContext) -> str:
         _format_line(ExpectedTrace(*(body[name] for name in ExpectedTrace._fields))) for body in context.traces.bodies
     ]
     return invariant.describe_order(recorded, [*map(_format_line, context.expected)], "traces")
+
+
+check_attempts = invariant.ordered_attempts(lambda context: context.traces.bodies, lambda body: _format_trace(body))
 
 
 @declare_invariant("halves", "line")
@@ -361,23 +365,4 @@ def _format_trace(body: Body) -> str:
     return f"{body['model']}/{body['task']}/{body['problem']}"
 
 
-INVARIANTS = (
-    check_lock,
-    check_order,
-    ordered_attempts(lambda context: context.traces.bodies, _format_trace),
-    check_split,
-    check_half,
-    check_state,
-    check_span,
-    check_pieces,
-    check_windows,
-    check_retained,
-    check_budget,
-    check_signals,
-    check_rounding,
-    check_shares,
-    check_oracle,
-    check_slip,
-    check_answer_attention,
-    check_position,
-)
+INVARIANTS = invariant.list_declared(sys.modules[__name__])

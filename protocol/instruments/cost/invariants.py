@@ -1,13 +1,14 @@
 """The invariants of measured time and memory, which hold on every machine; docs/machines.md lists them."""
 
 import math
+import sys
 from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from fractions import Fraction
 from typing import Any, NamedTuple
 
 from protocol.evidence.invariants import invariant
-from protocol.evidence.invariants.invariant import Subject, Violation, declare_invariant, ordered_attempts
+from protocol.evidence.invariants.invariant import Subject, Violation, declare_invariant
 from protocol.formats.vocabulary import FULL, OF_FULL
 from protocol.instruments.cost.measurement_file import ExpectedLine, Measurement, Point
 
@@ -51,6 +52,9 @@ def check_order(context: CostContext) -> str:
     """The lines are those that were registered, in the order that the registered seed draws."""
     recorded = [_format_body(body) for body in context.measurement.bodies]
     return invariant.describe_order(recorded, [*map(_format_repetition, context.expected)], "repetitions")
+
+
+check_attempts = invariant.ordered_attempts(lambda context: context.measurement.bodies, lambda body: _format_body(body))
 
 
 @declare_invariant("same work", "file")
@@ -189,15 +193,4 @@ def _format_repetition(repetition: ExpectedLine) -> str:
     return f"repetition {repetition.repetition} of {'/'.join(map(str, repetition.point))}"
 
 
-INVARIANTS = (
-    check_lock,
-    check_order,
-    ordered_attempts(lambda context: context.measurement.bodies, _format_body),
-    check_same_work,
-    check_budget,
-    check_tokens,
-    check_rates,
-    check_cpu_seconds,
-    check_slots,
-    check_peaks,
-)
+INVARIANTS = invariant.list_declared(sys.modules[__name__])
