@@ -136,9 +136,8 @@ def judge_claims(folder: Path) -> dict[str, Any]:
             cells.append(cell)
         rows.append(_claim_row(claim, cells, settings, full=claim.parent not in evicting))
     if rows:
-        bonferroni, holm, _ = multiplicity.adjust([row["p"] for row in rows])
-        rows = [row | {"p_bonferroni": p} for row, p in zip(rows, bonferroni, strict=True)]
-        rows = [row | {"p_holm": p} for row, p in zip(rows, holm, strict=True)]
+        adjusted = zip(*multiplicity.adjust([row["p"] for row in rows]), strict=True)
+        rows = [row | {"p_bonferroni": p, "p_holm": holm} for row, (p, holm) in zip(rows, adjusted, strict=True)]
     named = {decision["subject"], *(arm for claim in claims for arm in (claim.arm, claim.parent))}
     return {
         "name": study.lock["name"],

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from analysis.simulation import error_table, type_one_error
+from analysis.simulation import error_estimate, error_table, type_one_error
 from analysis.simulation.error_table import TWO_SIDED, TableGrid
 from analysis.stats.methods import EXACT_BELOW
 
@@ -26,7 +26,22 @@ def cell(method: str, seeds: int, problems: int) -> list[list[int]]:
     """The worst setting at each level of the grid."""
     rng = np.random.default_rng([SEED, seeds, problems])
     errors = type_one_error.errors_by_kind(method, problems, seeds, TableGrid().levels, rng)
-    return error_table.table_row([max(of, key=lambda one: one.ratio) for of in zip(*errors, strict=True)])
+    return table_row([max(of, key=lambda one: one.ratio) for of in zip(*errors, strict=True)])
+
+
+def table_row(worst: Sequence[error_estimate.TypeOneError]) -> list[list[int]]:
+    """Return the table entry of each level."""
+    return [
+        [
+            *(round(error_table.DIGITS * ratio) for ratio in (error.ratio, error.ratio_low, error.ratio_high)),
+            error.studies,
+            error_table.INDEXED_KINDS.index(
+                error.setting._replace(discordance=error_table.INDEXED_KINDS[0].discordance)
+            ),
+            round(error_table.SHARE_DIGITS * error.setting.discordance),
+        ]
+        for error in worst
+    ]
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -8,6 +8,7 @@ Exit status: 0 drawn; 2 there is no verdict to draw.
 """
 
 import sys
+from functools import partial
 from pathlib import Path
 
 from figures.drawing import page
@@ -20,15 +21,9 @@ def draw(folder: Path) -> tuple[Path, ...]:
     return page.write_drawing(Path(folder) / "figures", forest, page.read_judged(folder))
 
 
-def draw_supported(folder: Path) -> tuple[Path, ...]:
-    """Draw as `draw` does. Raises NoVerdict for a verdict that the records do not support."""
-    page.read_supported_judgement(folder)
-    return draw(folder)
-
-
 def main(argv: list[str] | None = None) -> int:
     folder = {"folder": "folder of a confirmed registration, e.g. registrations/quickstart"}
-    return run_command("forest", __doc__, folder, draw_supported, argv)
+    return run_command("forest", __doc__, folder, partial(page.draw_supported, draw), argv)
 
 
 if __name__ == "__main__":

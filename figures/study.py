@@ -14,6 +14,7 @@ Exit status: 0 drawn; 2 there is no verdict to draw, or its records cannot be re
 import contextlib
 import sys
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -94,15 +95,9 @@ def list_drawings(folder: Path, judged: Mapping[str, Any], study: Study) -> list
     return drawings
 
 
-def draw_supported(folder: Path) -> tuple[Path, ...]:
-    """Draw as `draw` does. Raises NoVerdict for a verdict that the records do not support."""
-    page.read_supported_judgement(folder)
-    return draw(folder)
-
-
 def main(argv: list[str] | None = None) -> int:
     folder = {"folder": "folder of a confirmed registration, e.g. registrations/quickstart"}
-    return run_command("draw", __doc__, folder, draw_supported, argv)
+    return run_command("draw", __doc__, folder, partial(page.draw_supported, draw), argv)
 
 
 if __name__ == "__main__":

@@ -11,6 +11,7 @@ from statsmodels.stats.multitest import multipletests
 from analysis.claims.rounding import Range
 
 CORRECTIONS = {"bonferroni": "bonferroni", "holm": "holm", "bh": "fdr_bh"}  # as a form says it -> statsmodels
+LEVEL = 0.95  # of a printed interval
 FACTOR = 2  # allowed ratio of a resampled p to the normal one; more is a disagreement
 
 
@@ -85,17 +86,17 @@ class Agreement(NamedTuple):
     size: bool
 
 
-def check_agreement(effect: Range, low: Range, high: Range, p: Range, level: float = 0.95) -> Agreement:
-    """Check a printed p against a printed effect and its interval, with the benefit of rounding."""
+def check_agreement(effect: Range, low: Range, high: Range, p: Range) -> Agreement:
+    """Check a printed p against a printed effect and its 95 % interval, with the benefit of rounding."""
     if low.low > high.high:
         raise ValueError("interval: its lower end is above its upper end")
-    z = float(stats.norm.ppf((1 + level) / 2))
+    z = float(stats.norm.ppf((1 + LEVEL) / 2))
     widths = [float(high.low - low.high) / (2 * z), float(high.high - low.low) / (2 * z)]
     crosses = effect.low <= 0 <= effect.high
     sizes = [abs(float(effect.low)), abs(float(effect.high))]
     smallest = float(2 * stats.norm.sf(max(sizes) / max(widths[0], 1e-12)))
     largest = 1.0 if crosses else float(2 * stats.norm.sf(min(sizes) / widths[1]))
-    alpha = 1 - level
+    alpha = 1 - LEVEL
     excluded = low.high > 0 or high.low < 0
     included = low.low <= 0 <= high.high
     decision = (p.low < alpha and excluded) or (p.high >= alpha and included)

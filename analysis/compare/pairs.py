@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from analysis.compare.scored_answers import ResultError, ScoredAnswer
-from analysis.stats.two_groups import rank_sum_p
+from analysis.stats.ranks import rank_sum_p
 
 MAX_IDS = 3  # ids in a refusal
 WARNED = 0.05  # p below which problems that an arm lacks are said to differ from the others

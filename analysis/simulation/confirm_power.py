@@ -81,7 +81,6 @@ def describe_confirmation(
     content: Mapping[str, Any],
     sizes: Mapping[str, int],
     discordances: Iterable[float] = (),
-    judging: int = CURRENT_JUDGING,
 ) -> list[str]:
     """Describe the chance of CONFIRMED in one sentence for each discordance, and the problems that 80 % need.
 
@@ -89,7 +88,7 @@ def describe_confirmation(
     the usual.
     """
     items = {task: {"confirm": [str(number) for number in range(size)]} for task, size in sizes.items()}
-    plan = StudyPlan(content, [], items, judging)
+    plan = StudyPlan(content, [], items, CURRENT_JUDGING)
     lines = []
     for discordance in sorted({*DISCORDANCES, *discordances}):
         rng = np.random.default_rng([content["decision"].get("seed", 0), round(1e4 * discordance)])

@@ -53,19 +53,6 @@ def look_up(method: str, problems: int, seeds: int, level: float) -> TypeOneErro
     return max(neighbours, key=lambda neighbour: neighbour.ratio)
 
 
-def table_row(worst: Sequence[TypeOneError]) -> list[list[int]]:
-    """Return the table entry of each level."""
-    return [
-        [
-            *(round(DIGITS * ratio) for ratio in (error.ratio, error.ratio_low, error.ratio_high)),
-            error.studies,
-            INDEXED_KINDS.index(error.setting._replace(discordance=INDEXED_KINDS[0].discordance)),
-            round(SHARE_DIGITS * error.setting.discordance),
-        ]
-        for error in worst
-    ]
-
-
 def _parse_entry(entry: Sequence[int], level: float) -> TypeOneError:
     ratio, low, high = (value / DIGITS for value in entry[:3])
     setting = INDEXED_KINDS[entry[4]]._replace(discordance=entry[5] / SHARE_DIGITS)
@@ -82,6 +69,6 @@ def _nearest_values(axis: Sequence[float], target: float) -> list[float]:
 
 @cache
 def load_table() -> Mapping[str, Any]:
-    """Load the table: test -> method -> seeds -> problems -> entries of `table_row` by level."""
+    """Load the table: test -> method -> seeds -> problems -> entries of `benchmarks.error_table` by level."""
     content: Mapping[str, Any] = json.loads(TABLE_PATH.read_text(encoding="utf-8"))
     return content

@@ -81,15 +81,15 @@ def fisher_interval(rho: float, n: int, level: float = 0.95) -> tuple[float, flo
     return math.tanh(z - half_width), math.tanh(z + half_width)
 
 
-def pairs_needed(rho: float, alpha: float, power: float, *, sides: int = 2) -> int:
-    """Return how many pairs Fisher's z needs to detect a true correlation:
+def pairs_needed(rho: float, alpha: float, power: float) -> int:
+    """Return how many pairs Fisher's z, two-sided, needs to detect a true correlation:
     ((z_alpha + z_power) / atanh rho)^2 + 3, rounded up.
 
     Raises ValueError unless 0 < abs(rho) < 1.
     """
     if not 0 < abs(rho) < 1:
         raise ValueError(f"rho: {rho} is not between 0 and 1; pass a correlation above 0 and below 1")
-    reach = float(stats.norm.isf(alpha / sides) + stats.norm.ppf(power))
+    reach = float(stats.norm.isf(alpha / 2) + stats.norm.ppf(power))
     return math.ceil((reach / math.atanh(abs(rho))) ** 2 + 3)
 
 

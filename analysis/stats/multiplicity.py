@@ -1,6 +1,4 @@
-"""Corrections for several contrasts: Bonferroni decides, since it has matching intervals; Holm and
-Benjamini-Hochberg are reported.
-"""
+"""Corrections for several contrasts: Bonferroni decides, since it has matching intervals; Holm is reported."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -11,15 +9,10 @@ from statsmodels.stats.multitest import multipletests
 
 
 class AdjustedP(NamedTuple):
-    """Adjusted p in the order of the input; a contrast passes at alpha if its adjusted p is at most alpha.
-
-    The first two control the probability of any false rejection, the last the expected share of false
-    rejections (for independent or positively dependent contrasts).
-    """
+    """Adjusted p in the order of the input; a contrast passes at alpha if its adjusted p is at most alpha."""
 
     bonferroni: tuple[float, ...]
     holm: tuple[float, ...]
-    benjamini_hochberg: tuple[float, ...]
 
 
 def corrected_alpha(alpha: float, family: int) -> float:
@@ -33,8 +26,7 @@ def adjust(p: Sequence[float]) -> AdjustedP:
     """Adjust the p of the whole registered family. Raises ValueError for none, or one outside [0, 1]."""
     if not len(p) or not all(0 <= value <= 1 for value in p):
         raise ValueError(f"p: {list(p)} is not a family of probabilities; pass one in [0, 1] per contrast")
-    bonferroni, hochberg = (multipletests(p, method=method)[1].tolist() for method in ("bonferroni", "fdr_bh"))
-    return AdjustedP(tuple(bonferroni), tuple(_holm(np.asarray(p))), tuple(hochberg))
+    return AdjustedP(tuple(multipletests(p, method="bonferroni")[1].tolist()), tuple(_holm(np.asarray(p))))
 
 
 def _holm(p: NDArray[np.float64]) -> list[float]:

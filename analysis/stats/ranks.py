@@ -1,6 +1,7 @@
-"""Spearman's rank correlation, with limits by Fisher's z."""
+"""Tests by ranks: Spearman's correlation, with limits by Fisher's z, and whether two groups differ."""
 
 import math
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -45,3 +46,12 @@ def rank_correlation(x: ArrayLike, y: ArrayLike, level: float = 0.95) -> RankCor
     half_width = float(stats.norm.ppf((1 + level) / 2)) * math.sqrt((1 + rho**2 / 2) / (n - 3))
     z = math.atanh(max(-1.0, min(1.0, rho))) if abs(rho) < 1 else math.copysign(math.inf, rho)
     return RankCorrelation(rho, math.tanh(z - half_width), math.tanh(z + half_width), n)
+
+
+def rank_sum_p(first: Sequence[float], second: Sequence[float]) -> float:
+    """Return the two-sided p of Mann and Whitney's test (1947) of two independent groups, with the correction for ties;
+    1 if all values are equal.
+    """
+    if len({*first, *second}) < 2:
+        return 1.0
+    return float(stats.mannwhitneyu(first, second).pvalue)

@@ -6,7 +6,7 @@ Lengths are inches; (0, 0) is the lower left corner of the page.
 import contextlib
 import io
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -102,6 +102,17 @@ def read_supported_judgement(folder: Path) -> dict[str, Any]:
     except RecordError as error:
         raise NoVerdict(str(error)) from None
     return judged
+
+
+def draw_supported(draw: Callable[[Path], tuple[Path, ...]], folder: Path) -> tuple[Path, ...]:
+    """Return draw(folder). Raises NoVerdict for a verdict that the records do not support."""
+    read_supported_judgement(folder)
+    return draw(folder)
+
+
+def write_drawings(folder: Path, drawings: Iterable[Sequence[Any]]) -> tuple[Path, ...]:
+    """Write each drawing, which is followed by its data, to FOLDER."""
+    return tuple(path for drawing, *data in drawings for path in write_drawing(folder, drawing, *data))
 
 
 def write_drawing(folder: Path, drawing: Callable[..., Figure], *data: Any) -> tuple[Path, Path]:

@@ -2,11 +2,11 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 from protocol.formats import canonical
 from protocol.tasks import draws, filler
-from protocol.tasks.generated_task import GeneratedTask
+from protocol.tasks.generated_task import RetrievalTask
 from protocol.tasks.problem import Fact, Problem
 from protocol.tasks.prompt_length import fill_to_length
 
@@ -61,7 +61,7 @@ TOPICS = (
 
 
 @dataclass(frozen=True)
-class Association(GeneratedTask):
+class Association(RetrievalTask):
     """Problems association/<length>/<density>/<index>, `repetitions` per density, counted from index `first`.
 
     length: tokens of a whole prompt, see protocol.tasks.prompt_length; the paper's "distance" is about the
@@ -78,8 +78,6 @@ class Association(GeneratedTask):
     repetitions: int
     first: int = 0
     densities: tuple[str, ...] = ("high", "low")
-    grader: ClassVar[str] = "exact"
-    chance: ClassVar[str] = "0"  # one of 9,000 numbers
 
     def ids(self) -> tuple[str, ...]:
         indices = range(self.first, self.first + self.repetitions)
@@ -113,9 +111,6 @@ class Association(GeneratedTask):
     def _depth(self, problem_id: str) -> float:
         """Return the share of the filler's sentences before the fact."""
         return 0.0
-
-    def gold(self, problem_id: str) -> str:
-        return draws.value(self.seed, problem_id)
 
     def materials(self) -> dict[str, Any]:
         topics = [[list(topic.fact), list(topic.high), list(topic.low)] for topic in TOPICS]

@@ -2,10 +2,11 @@
 
 from abc import ABC, abstractmethod
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 from protocol.formats import canonical
 from protocol.formats.refusals import BadInput
+from protocol.tasks import draws
 
 
 @dataclass(frozen=True)
@@ -56,3 +57,13 @@ class LevelledTask(GeneratedTask):
 
     def calibration_ids(self) -> tuple[str, ...]:
         return self._make_ids(range(self.repetitions, self.repetitions + self.calibration))
+
+
+class RetrievalTask(GeneratedTask):
+    """A generated task whose answer is a number of four digits, drawn for each problem."""
+
+    grader: ClassVar[str] = "exact"
+    chance: ClassVar[str] = "0"  # one of 9,000 numbers
+
+    def gold(self, problem_id: str) -> str:
+        return draws.value(self.seed, problem_id)

@@ -2,10 +2,10 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 from protocol.tasks import draws, filler
-from protocol.tasks.generated_task import GeneratedTask
+from protocol.tasks.generated_task import RetrievalTask
 from protocol.tasks.problem import Fact, Problem
 from protocol.tasks.prompt_length import fill_to_length
 
@@ -22,7 +22,7 @@ TEMPLATES = (
 
 
 @dataclass(frozen=True)
-class Needle(GeneratedTask):
+class Needle(RetrievalTask):
     """Problems needle/<length>/<depth>/<index>, `repetitions` per depth, counted from index `first`.
 
     length: tokens of a whole prompt, see protocol.tasks.prompt_length; the filler is whole sentences, so a
@@ -37,8 +37,6 @@ class Needle(GeneratedTask):
     repetitions: int
     first: int = 0
     depths: tuple[str, ...] = ("0", "0.25", "0.5", "0.75", "1")
-    grader: ClassVar[str] = "exact"
-    chance: ClassVar[str] = "0"  # one of 9,000 numbers
 
     def ids(self) -> tuple[str, ...]:
         indices = range(self.first, self.first + self.repetitions)
@@ -66,9 +64,6 @@ class Needle(GeneratedTask):
 
     def _template(self, problem_id: str) -> Fact:
         return TEMPLATES[draws.pick(len(TEMPLATES), self.seed, problem_id, "template")]
-
-    def gold(self, problem_id: str) -> str:
-        return draws.value(self.seed, problem_id)
 
     def materials(self) -> dict[str, Any]:
         return {"family": "needle", "templates": [list(fact) for fact in TEMPLATES], "filler": list(filler.TOWN)}

@@ -7,11 +7,11 @@ and a topic is for development or held out in every length and every task (`spli
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 from protocol.tasks import draws, filler
 from protocol.tasks.association import FRAMING
-from protocol.tasks.generated_task import GeneratedTask
+from protocol.tasks.generated_task import RetrievalTask
 from protocol.tasks.problem import Fact, Problem
 from protocol.tasks.prompt_length import fill_to_length
 from protocol.tasks.topic_texts import GENERAL, MENTIONS, TEMPLATES, TOPICS
@@ -22,7 +22,7 @@ MENTIONS_BY_DENSITY: Mapping[str, tuple[int, tuple[str, ...]]] = {"high": (4, ME
 
 
 @dataclass(frozen=True)
-class TopicRetrieval(GeneratedTask):
+class TopicRetrieval(RetrievalTask):
     """Problems <family>/<length>/<density>/<depth>/<topic>, one for each topic: a fact about it among filler.
 
     lengths: tokens of a whole prompt, see protocol.tasks.prompt_length. depths: the share of the filler's sentences
@@ -39,8 +39,6 @@ class TopicRetrieval(GeneratedTask):
     lengths: tuple[int, ...]
     depths: tuple[str, ...] = DEPTHS
     densities: tuple[str, ...] = ()
-    grader: ClassVar[str] = "exact"
-    chance: ClassVar[str] = "0"  # one of 9,000 numbers
 
     def ids(self) -> tuple[str, ...]:
         return tuple(self._settings())
@@ -80,9 +78,6 @@ class TopicRetrieval(GeneratedTask):
             return Problem(problem_id, " ".join([*framing, *text]), fact.question, fact.stem, value)
 
         return fill_to_length(make, length, count)
-
-    def gold(self, problem_id: str) -> str:
-        return draws.value(self.seed, problem_id)
 
     def materials(self) -> dict[str, Any]:
         texts: dict[str, Any] = {"framing": FRAMING, "templates": [list(fact) for fact in TEMPLATES]}

@@ -30,10 +30,7 @@ def draw(
 ) -> tuple[Path, ...]:
     """Draw FOLDER/anatomy into FOLDER/figures. Raises RecordError before anything is written."""
     folder = Path(folder)
-    written: list[Path] = []
-    for drawing, *data in drawings(read_report(folder), model, problem, budget):
-        written += page.write_drawing(folder / "figures", drawing, *data)
-    return tuple(written)
+    return page.write_drawings(folder / "figures", drawings(read_report(folder), model, problem, budget))
 
 
 def drawings(

@@ -30,10 +30,7 @@ def draw(folder: Path) -> tuple[Path, ...]:
     folder = Path(folder)
     measurements = read_costs(folder)
     judged = (page.read_judged(folder), read_study(folder)) if (folder / "verdict.json").exists() else ()
-    written: list[Path] = []
-    for drawing, *data in drawings(measurements, *judged):
-        written += page.write_drawing(folder / "figures", drawing, *data)
-    return tuple(written)
+    return page.write_drawings(folder / "figures", drawings(measurements, *judged))
 
 
 def drawings(
