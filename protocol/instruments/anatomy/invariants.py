@@ -80,19 +80,19 @@ def check_order(context: AnatomyContext) -> str:
 check_attempts = invariant.ordered_attempts(lambda context: context.traces.bodies, lambda body: _format_trace(body))
 
 
-@declare_invariant("halves", "line")
-def check_half(context: AnatomyContext, body: Body) -> str:
-    """`half` follows from the MD5 of the problem's id."""
-    if body["half"] != (expected := assign_half(body["problem"], context.content["items"].get(body["task"], {}))):
-        return f"half is {body['half']!r}, but the MD5 of its id or its cluster gives {expected!r}"
-    return ""
-
-
 @declare_invariant("development", "line")
 def check_split(context: AnatomyContext, body: Body) -> str:
     """Each problem is in the development split."""
     if body["problem"] not in context.content["items"].get(body["task"], {}).get("dev", ()):
         return "is not in the development split"
+    return ""
+
+
+@declare_invariant("halves", "line")
+def check_half(context: AnatomyContext, body: Body) -> str:
+    """`half` follows from the MD5 of the problem's id."""
+    if body["half"] != (expected := assign_half(body["problem"], context.content["items"].get(body["task"], {}))):
+        return f"half is {body['half']!r}, but the MD5 of its id or its cluster gives {expected!r}"
     return ""
 
 
@@ -294,18 +294,6 @@ def check_oracle(context: AnatomyContext, body: Body, value_bytes: bytes) -> str
     return ""
 
 
-@declare_invariant("position", "values")
-def check_position(context: AnatomyContext, body: Body, value_bytes: bytes) -> str:
-    """The signal `position` gives the position of each token."""
-    signals = body["values"]["signals"]
-    if POSITION not in signals:
-        return ""  # the invariant "signals" reports it
-    row = _read_row(value_bytes, signals.index(POSITION), body["tokens"])
-    if any(abs(value - position) > position * 2.0**-SIGNIFICANT_BITS for position, value in enumerate(row)):
-        return "the signal named position is not the position"
-    return ""
-
-
 @declare_invariant("slip", "line")
 def check_slip(context: AnatomyContext, body: Body) -> str:
     """The results without dropped tokens of the thought are present if and only if `slip` is registered, together
@@ -347,6 +335,18 @@ def check_answer_attention(context: AnatomyContext, body: Body, value_bytes: byt
         )
     if (total := sum(row[prompt:])) > 1 + 2.0 ** (1 - SIGNIFICANT_BITS):
         return f"{slip.ANSWER_ATTENTION} sums to {total:.3f}, more than all of an answer's attention"
+    return ""
+
+
+@declare_invariant("position", "values")
+def check_position(context: AnatomyContext, body: Body, value_bytes: bytes) -> str:
+    """The signal `position` gives the position of each token."""
+    signals = body["values"]["signals"]
+    if POSITION not in signals:
+        return ""  # the invariant "signals" reports it
+    row = _read_row(value_bytes, signals.index(POSITION), body["tokens"])
+    if any(abs(value - position) > position * 2.0**-SIGNIFICANT_BITS for position, value in enumerate(row)):
+        return "the signal named position is not the position"
     return ""
 
 
