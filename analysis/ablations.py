@@ -32,8 +32,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from analysis.judgement import floor, gate, memory
-from analysis.judgement.arm_text import policy_name
+from analysis.judgement import arm_text, floor, gate, memory
 from analysis.judgement.contrasts import Pairing, apply_missing_rule, pair_arms
 from analysis.judgement.judged_folder import read_judged
 from analysis.judgement.judging_rules import is_judged_as_shipped
@@ -113,7 +112,7 @@ def judge_claims(folder: Path) -> dict[str, Any]:
     refuse_outside(folder, study.lock)
     content = study.lock["protocol"]["content"]
     decision = content["decision"]
-    settings = _policy_settings(study.lock, judged)
+    settings = arm_text.policy_settings(study.lock, judged)
     claims = _registered_claims(content) if "claims" in content else _implied_claims(study, judged, settings)
     graded = apply_missing_rule(study)
     pairs = pair_arms(graded.study, [(claim.arm, claim.parent) for claim in claims])
@@ -191,7 +190,7 @@ def _implied_claims(
     lock does not have the structure, arms whose policy name extends the subject's, or the reverse.
     """
     subject = study.lock["protocol"]["content"]["decision"]["subject"]
-    names = _policy_names(study.lock, judged)
+    names = arm_text.policy_names(study.lock, judged)
 
     def is_ablation(arm: str) -> bool:
         if settings is not None:
@@ -205,25 +204,6 @@ def _implied_claims(
 
 def _evicting_arms(study: Study) -> list[str]:
     return list(dict.fromkeys(arm for _, _, budget, arm, _ in study.lock["grid"] if budget != "full"))
-
-
-def _policy_names(lock: Mapping[str, Any], judged: Mapping[str, Any]) -> dict[str, str]:
-    """Return the policy name of each arm; for a swept subject, the winner's."""
-    content = lock["protocol"]["content"]
-    named = {arm: policy_name(entry) for arm, entry in content["arms"].items()}
-    if "selected" in judged:
-        named[content["decision"]["subject"]] = judged["selected"]["policy"]
-    return named
-
-
-def _policy_settings(lock: Mapping[str, Any], judged: Mapping[str, Any]) -> dict[str, Mapping[str, str]] | None:
-    """Return the settings of each arm's policy; None if the lock does not have them."""
-    if "policies" not in lock:
-        return None
-    settings = dict(lock["policies"])
-    if "selected" in judged:
-        settings[lock["protocol"]["content"]["decision"]["subject"]] = settings[judged["selected"]["arm"]]
-    return settings
 
 
 def _judge_cell(

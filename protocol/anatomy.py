@@ -67,7 +67,6 @@ def format_pair(pair: Mapping[str, Any]) -> str:
 
 
 MEASURING = MeasuringCommand(
-    "protocol.anatomy",
     trace_file.INSTRUMENT,
     "protocol.instruments.anatomy.run.labelling:anatomy",
     _is_done,

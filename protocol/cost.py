@@ -39,7 +39,6 @@ def _print_result(study: Registration, as_json: bool) -> int:
 
 
 MEASURING = MeasuringCommand(
-    "protocol.cost",
     measurement_file.INSTRUMENT,
     "protocol.instruments.cost.run.measurement:measure_study",
     _is_done,

@@ -63,7 +63,9 @@ def export_study(study: Registration, format_name: str) -> str:
     try:
         text = FORMATS[format_name](study)
         if format_name in TELLING_FORMATS:
-            _refuse_unsupported(study)
+            from analysis.judgement import recorded_judgement  # loads what judges, which a text of a lock needs not
+
+            recorded_judgement.refuse_unsupported_as(Tampered, study.folder)
         return text
     except (KeyError, TypeError) as error:
         raise Tampered(
@@ -71,14 +73,9 @@ def export_study(study: Registration, format_name: str) -> str:
         ) from error
 
 
-def _refuse_unsupported(study: Registration) -> None:
-    from analysis.judgement import recorded_judgement  # loads what judges, which a registration as text needs not
-    from analysis.judgement.untrusted_files import RecordError
-
-    try:
-        recorded_judgement.refuse_unsupported(study.folder)
-    except RecordError as error:
-        raise Tampered(str(error)) from None
+class Options(command.Options):
+    format: str
+    to: Path | None
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -86,18 +83,17 @@ def main(argv: list[str] | None = None) -> int:
     command.add_folder(parser)
     parser.add_argument("--format", required=True, choices=FORMATS, help="the format to write")
     parser.add_argument("--to", type=Path, metavar="FILE", help="write the text to this file instead of printing it")
-    args = parser.parse_args(argv)
+    return command.run(parser, argv, Options(), act)
 
-    def act() -> int:
-        text = export_study(Registration(args.folder), args.format)
-        if args.to:
-            files.create(args.to, text.encode())
-            command.print_result(args.json, f"written: {args.to}", {"format": args.format, "written": str(args.to)})
-        else:
-            command.print_result(args.json, text.removesuffix("\n"), {"format": args.format, "text": text})
-        return 0
 
-    return command.execute(args.json, act)
+def act(args: Options) -> int:
+    text = export_study(Registration(args.folder), args.format)
+    if args.to:
+        files.create(args.to, text.encode())
+        command.print_result(args.json, f"written: {args.to}", {"format": args.format, "written": str(args.to)})
+    else:
+        command.print_result(args.json, text.removesuffix("\n"), {"format": args.format, "text": text})
+    return 0
 
 
 if __name__ == "__main__":

@@ -294,12 +294,8 @@ def _read_judgement(study: Registration) -> Mapping[str, Any]:
     if study.digest(VERDICT) not in SHIPPED_VERDICTS:
         with phase(f"judging {study.name} again"):
             from analysis.judgement import recorded_judgement  # loads what judges
-            from analysis.judgement.untrusted_files import RecordError
 
-            try:
-                recorded_judgement.refuse_unsupported(study.folder)
-            except RecordError as error:
-                raise Tampered(str(error)) from None
+            recorded_judgement.refuse_unsupported_as(Tampered, study.folder)
     judged: Mapping[str, Any] = study.verdict.content["judged"]
     return judged
 

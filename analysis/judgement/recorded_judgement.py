@@ -49,6 +49,14 @@ def refuse_unsupported(folder: Path) -> None:
         )
 
 
+def refuse_unsupported_as(refusal: type[Exception], folder: Path) -> None:
+    """Do as `refuse_unsupported` does, with this refusal in place of RecordError."""
+    try:
+        refuse_unsupported(folder)
+    except RecordError as error:
+        raise refusal(str(error)) from None
+
+
 def _texts(value: Any) -> Iterator[str]:
     """Yield all texts in a value of JSON."""
     if isinstance(value, str):

@@ -97,10 +97,7 @@ def read_judged(folder: Path, witness: str = formatting.WITNESS) -> dict[str, An
 def read_supported_judgement(folder: Path) -> dict[str, Any]:
     """Return what `read_judged` does, if lock and records say so too. Raises NoVerdict otherwise."""
     judged = read_judged(folder)
-    try:
-        recorded_judgement.refuse_unsupported(folder)
-    except RecordError as error:
-        raise NoVerdict(str(error)) from None
+    recorded_judgement.refuse_unsupported_as(NoVerdict, folder)
     return judged
 
 

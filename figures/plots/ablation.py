@@ -5,7 +5,7 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
-from analysis.judgement.arm_text import policy_name
+from analysis.judgement.arm_text import policy_names, policy_settings
 from analysis.rules import judged_numbers
 from analysis.stats.methods import resampling_problems
 from figures.drawing import formatting, page
@@ -32,16 +32,12 @@ def is_ablation(judged: Mapping[str, Any], lock: Mapping[str, Any]) -> bool:
     lock, all names of these policies begin with one word, as in crystal and crystal-static.
     """
     pairs = {(contrast["subject"], contrast["against"]) for contrast in judged["contrasts"]}
-    if settings := dict(lock.get("policies", {})):
-        if "selected" in judged:
-            settings[judged["contrasts"][0]["subject"]] = settings[judged["selected"]["arm"]]
+    if settings := policy_settings(lock, judged):
         return all(
             {subject, against} <= settings.keys() and len(differing_parts(settings[against], settings[subject])) == 1
             for subject, against in pairs
         )
-    ran = {name: policy_name(arm) for name, arm in lock["protocol"]["content"]["arms"].items()}
-    if "selected" in judged:
-        ran[judged["contrasts"][0]["subject"]] = judged["selected"]["policy"]
+    ran = policy_names(lock, judged)
     return len({ran[name].partition("-")[0] for pair in pairs for name in pair}) == 1
 
 

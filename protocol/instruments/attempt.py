@@ -19,11 +19,10 @@ if TYPE_CHECKING:
 
 
 class MeasuringCommand(NamedTuple):
-    """module: the command. measure: the path "module:function" of what measures a `Study` and loads torch. is_done:
+    """measure: the path "module:function" of what measures a `Study` and loads torch. is_done:
     whether the study has its result, which is then printed. print_result: takes whether as JSON.
     """
 
-    module: str
     instrument: Instrument
     measure: str
     is_done: Callable[[Registration], bool]
@@ -46,7 +45,7 @@ def _act(measuring: MeasuringCommand, study: Registration, as_json: bool, enter:
             return measuring.print_result(study, as_json)
         study_files.check_instrument(study, measuring.instrument)
         if enter:
-            locked_tree.enter(study, measuring.module)
+            locked_tree.enter(study, measuring.instrument.commands[measuring.instrument.name].module)
     # Imported late: torch is slow, and --help and the refusals above do not need it.
     with phase(locked_tree.phase_label("loading torch", "loading torch, compiling it afresh")):
         from protocol.workspace.study import open_study

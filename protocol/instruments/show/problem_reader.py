@@ -11,7 +11,6 @@ from typing import Any, Literal, NamedTuple
 from analysis.exploratory import changed_grades, text_difference
 from analysis.exploratory.changed_grades import Body, ChangedProblem
 from analysis.judgement import arm_text, recorded_judgement
-from analysis.judgement.untrusted_files import RecordError
 from analysis.rules import verdict_line
 from protocol import tasks
 from protocol.evidence import records
@@ -119,10 +118,7 @@ def read_problem(
 
 def _supported_verdict(study: Registration) -> str:
     """Return the verdict as it is printed. Raises Tampered for one that lock and records do not support."""
-    try:
-        recorded_judgement.refuse_unsupported(study.folder)
-    except RecordError as error:
-        raise Tampered(str(error)) from None
+    recorded_judgement.refuse_unsupported_as(Tampered, study.folder)
     return verdict_line.format_verdict(study.verdict.content["judged"])
 
 
