@@ -112,7 +112,7 @@ def judge_claims(folder: Path) -> dict[str, Any]:
     refuse_outside(folder, study.lock)
     content = study.lock["protocol"]["content"]
     decision = content["decision"]
-    settings = arm_text.policy_settings(study.lock, judged)
+    settings = arm_text.policy_settings(study.lock, judged, decision["subject"])
     claims = _registered_claims(content) if "claims" in content else _implied_claims(study, judged, settings)
     graded = apply_missing_rule(study)
     pairs = pair_arms(graded.study, [(claim.arm, claim.parent) for claim in claims])
@@ -190,7 +190,7 @@ def _implied_claims(
     lock does not have the structure, arms whose policy name extends the subject's, or the reverse.
     """
     subject = study.lock["protocol"]["content"]["decision"]["subject"]
-    names = arm_text.policy_names(study.lock, judged)
+    names = arm_text.policy_names(study.lock, judged, subject)
 
     def is_ablation(arm: str) -> bool:
         if settings is not None:

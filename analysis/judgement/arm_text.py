@@ -12,21 +12,23 @@ def policy_name(arm: Mapping[str, Any]) -> str:
     return named
 
 
-def policy_names(lock: Mapping[str, Any], judged: Mapping[str, Any]) -> dict[str, str]:
+def policy_names(lock: Mapping[str, Any], judged: Mapping[str, Any], subject: str) -> dict[str, str]:
     """Return the policy name of each arm; for a swept subject, the winner's."""
     named = {arm: policy_name(entry) for arm, entry in lock["protocol"]["content"]["arms"].items()}
     if "selected" in judged:
-        named[judged["contrasts"][0]["subject"]] = judged["selected"]["policy"]
+        named[subject] = judged["selected"]["policy"]
     return named
 
 
-def policy_settings(lock: Mapping[str, Any], judged: Mapping[str, Any]) -> dict[str, Mapping[str, str]] | None:
-    """Return the settings of each arm's policy; None if the lock does not have them."""
+def policy_settings(
+    lock: Mapping[str, Any], judged: Mapping[str, Any], subject: str
+) -> dict[str, Mapping[str, str]] | None:
+    """Return the settings of each arm's policy; None if the lock has none. For a swept subject, the winner's."""
     if not lock.get("policies"):
         return None
     settings = dict(lock["policies"])
     if "selected" in judged:
-        settings[judged["contrasts"][0]["subject"]] = settings[judged["selected"]["arm"]]
+        settings[subject] = settings[judged["selected"]["arm"]]
     return settings
 
 

@@ -32,12 +32,13 @@ def is_ablation(judged: Mapping[str, Any], lock: Mapping[str, Any]) -> bool:
     lock, all names of these policies begin with one word, as in crystal and crystal-static.
     """
     pairs = {(contrast["subject"], contrast["against"]) for contrast in judged["contrasts"]}
-    if settings := policy_settings(lock, judged):
+    subject = judged["contrasts"][0]["subject"]
+    if settings := policy_settings(lock, judged, subject):
         return all(
-            {subject, against} <= settings.keys() and len(differing_parts(settings[against], settings[subject])) == 1
-            for subject, against in pairs
+            {name, against} <= settings.keys() and len(differing_parts(settings[against], settings[name])) == 1
+            for name, against in pairs
         )
-    ran = policy_names(lock, judged)
+    ran = policy_names(lock, judged, subject)
     return len({ran[name].partition("-")[0] for pair in pairs for name in pair}) == 1
 
 
