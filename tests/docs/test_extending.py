@@ -183,6 +183,7 @@ def registered(tree) -> Path:
     return folder
 
 
+@pytest.mark.soak
 def test_a_field_reaches_the_lock_its_text_and_the_audit(tree, registered, tmp_path):
     lock = json.loads((registered / "lock.json").read_text())
     assert lock["protocol"]["content"]["decision"]["reviewer"] == "B. Reader"
@@ -202,6 +203,7 @@ def test_a_field_reaches_the_lock_its_text_and_the_audit(tree, registered, tmp_p
 CONFIRMS = "import sys; from protocol import confirm; sys.exit(confirm.main(sys.argv[1:]))"
 
 
+@pytest.mark.soak
 def test_a_rule_is_registered_confirmed_sealed_and_reported(tree, registered):
     folder = registered
     lock = json.loads((folder / "lock.json").read_text())

@@ -20,6 +20,7 @@ def python(*arguments: object) -> subprocess.CompletedProcess:
     return subprocess.run(command, cwd=reports.ROOT, capture_output=True, text=True, timeout=300)
 
 
+@pytest.mark.soak
 def test_a_clean_process_writes_the_same_bytes(quickstart, tmp_path):
     there = reports.copied(tmp_path / quickstart.parent.name / "quickstart")
     done = python("-m", "figures.report", there)

@@ -3,6 +3,7 @@
 import subprocess
 import sys
 
+import pytest
 from studies import ROOT
 
 MOST_LINES = {"quickstart": 21_150, "agreement-programs": 26_250}
@@ -39,6 +40,7 @@ def test_an_audit_of_version_1_loads_no_torch_and_no_more_lines_than_it_did():
     assert lines <= MOST_LINES["quickstart"]
 
 
+@pytest.mark.soak
 def test_an_audit_of_version_2_loads_the_policies_of_its_arms_and_no_more_lines_than_it_did():
     """The study has `h2o` and no `crystal`; its answers are digits, and no study is simulated."""
     status, lines, modules = audit("agreement-programs")

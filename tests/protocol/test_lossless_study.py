@@ -21,6 +21,7 @@ SMALLEST = {
 }
 
 
+@pytest.mark.soak
 def test_a_lossless_study_is_registered_confirmed_audited_and_told(tmp_path, tiny_model):
     folder = studies.write(tmp_path / "registrations" / "lossless", tiny_model, SMALLEST)
     for act in ("register", "probe"):

@@ -96,6 +96,7 @@ READ = {
 }
 
 
+@pytest.mark.soak
 def test_a_study_at_equal_reads_is_registered_confirmed_and_audited(tmp_path, wide_model):
     """Every lane has its reads. Those of an arm that evicts are what its trajectory gives, by a plain loop."""
     folder = studies.write(tmp_path / "registrations" / "read", wide_model, READ)

@@ -79,6 +79,7 @@ def test_a_selected_probe_that_was_thrown_away_is_not_run_again(sweep_probed, tm
         assert "selection.json" in studies.ran(3, "probe", folder).stderr
 
 
+@pytest.mark.soak
 def test_a_probe_says_how_many_records_it_found(sweep_registered, tmp_path):
     """Killed after its first batch; the second attempt counts what that left, so dropping it shows."""
     folder = copy(sweep_registered, tmp_path)

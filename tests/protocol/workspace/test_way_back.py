@@ -18,6 +18,7 @@ def git(folder, *arguments):
     subprocess.run(["git", *identity, *arguments], cwd=folder, check=True, capture_output=True)
 
 
+@pytest.mark.soak
 def test_outputs_are_read_in_a_worktree_of_the_commit_that_was_locked(tmp_path):
     tree = studies.copy_tree(tmp_path / "tree")
     git(tree, "init", "--quiet")
