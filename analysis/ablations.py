@@ -42,6 +42,7 @@ from analysis.judgement.study_files import read_study
 from analysis.judgement.study_table import Study
 from analysis.judgement.untrusted_files import RecordError
 from analysis.rules import full_cache_gate, verdict_line
+from analysis.rules.judged_numbers import format_p
 from analysis.stats import equivalence, memory_charge, multiplicity, resampled_units
 from analysis.stats.comparison import Comparison
 from analysis.stats.interval import problem_means
@@ -345,7 +346,7 @@ def _format_report(report: Mapping[str, Any]) -> list[str]:
     for claim in claims:
         margin = f" within {100 * float(claim['margin']):g}" if claim["margin"] else ""
         what = f"{claim['arm']} is {CLAIM_PHRASES[claim['says']]} {_parent_name(claim)}{margin}"
-        p, holm = (_format_p(float(claim[name])) for name in ("p_bonferroni", "p_holm"))
+        p, holm = (format_p(claim[name]) for name in ("p_bonferroni", "p_holm"))
         lines.append(f"{what}: {_format_outcome(claim)}, p {p} (Bonferroni over the claims), {holm} (Holm)")
     lines += ["", f"{'No claim' if full else 'Not ablations, no claim'}: {others}"] if others else []
     return lines
@@ -370,7 +371,7 @@ def _cell_columns(claim: Mapping[str, Any], cell: Mapping[str, Any]) -> tuple[st
     unfair = " not smaller" if _is_against_full(claim) else " unmatched"
     memory = f"{float(effect['cache_ratio']):.3f}" + ("" if effect["matched"] else unfair)
     interval = f"[{low}, {high}]"
-    return (*labels, difference, interval, _format_p(float(effect["p_corrected"])), memory, _format_outcome(cell))
+    return (*labels, difference, interval, format_p(effect["p_corrected"]), memory, _format_outcome(cell))
 
 
 def _is_against_full(claim: Mapping[str, Any]) -> bool:
@@ -379,10 +380,6 @@ def _is_against_full(claim: Mapping[str, Any]) -> bool:
 
 def _parent_name(claim: Mapping[str, Any]) -> str:
     return "the full cache" if _is_against_full(claim) else str(claim["parent"])
-
-
-def _format_p(p: float) -> str:
-    return "<0.0001" if p < 0.0001 else f"{p:.4f}"
 
 
 def _format_outcome(entry: Mapping[str, Any]) -> str:

@@ -34,6 +34,7 @@ from protocol.formats.copied_folders import find_copies
 from protocol.formats.progress_display import format_duration, phase
 from protocol.formats.refusals import BadInput, Tampered
 from protocol.formats.terminal import line_width, wrap_text
+from protocol.formats.text_tables import format_count
 from protocol.formats.vocabulary import VERDICT_WORDS
 from protocol.lock import closure, installed_files, lock
 from protocol.run import run_status
@@ -209,10 +210,6 @@ def format_gone(gone: MissingRegistrations | None) -> list[str]:
     return (
         lines if gone.is_complete else [*lines, "other registrations may be gone too: git's history is incomplete here"]
     )
-
-
-def format_count(number: int, noun: str = "time") -> str:
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def read_index(folder: Path) -> Index:

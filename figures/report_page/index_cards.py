@@ -8,6 +8,7 @@ from markupsafe import Markup
 
 from figures.drawing.contrasts import is_significant
 from figures.report_page.rendering import render
+from protocol.formats.text_tables import format_count
 
 FILLED, OUTLINED = {"fill": "currentColor"}, {"fill": "none", "stroke": "currentColor", "stroke-width": "2"}
 ON_FILLED = {"fill": "none", "stroke": "var(--paper)", "stroke-width": "2.4"}
@@ -82,8 +83,8 @@ def render_thumbnail(marks: Sequence[ContrastMark]) -> Markup:
             (f"M{x_position(mark.difference)} {y}h.01", mark_style | {"stroke-width": f"{0.8 * row_height:.1f}"})
         )
     won, lost = (sum(mark.counts and sign * mark.difference > 0 for mark in marks) for sign in (1, -1))
-    count_phrase = f"{len(marks)} {'contrast' if len(marks) == 1 else 'contrasts'} estimated"
-    summary = f"{count_phrase}: {won} better, {lost} worse, {len(marks) - won - lost} neither"
+    outcomes = f"{won} better, {lost} worse, {len(marks) - won - lost} neither"
+    summary = f"{format_count(len(marks), 'contrast')} estimated: {outcomes}"
     return render(
         "thumbnail.html", width=WIDTH, height=f"{height:.1f}", summary=summary, paths=parts, ends=" to ".join(ends)
     )

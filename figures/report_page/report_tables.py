@@ -14,6 +14,7 @@ from figures.drawing import formatting
 from figures.drawing.table_rows import cell_of
 from figures.plots.accuracy import arm_accuracy
 from figures.report_page.rendering import NO_NUMBER, Cell, NumberCell, decimal_cell, percent_cell, table
+from protocol.formats.text_tables import format_count
 
 CELL_FIELDS = ("model", "task", "budget")
 CONTRAST_FIELDS = ("model", "task", "budget", "subject", "against")
@@ -133,8 +134,7 @@ def states_table(lanes: Any, attempts: int) -> Markup:
         end_counts = [int((arm_lanes["state"] == state).sum()) for state in ("ok", "failed", EXCLUDED, NOT_RUN)]
         ungraded = int((arm_lanes["correct"].isna() & (arm_lanes["state"] != EXCLUDED)).sum())
         rows.append([*map(str, key), *map(NumberCell.of_count, [len(arm_lanes), *end_counts, ungraded])])
-    attempts_phrase = f"{attempts} attempt" if attempts == 1 else f"{attempts} attempts"
-    return table(f"Outcome of every registered lane, in {attempts_phrase}", heads, rows)
+    return table(f"Outcome of every registered lane, in {format_count(attempts, 'attempt')}", heads, rows)
 
 
 def methods_table(judged: Mapping[str, Any]) -> Markup:

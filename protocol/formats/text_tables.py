@@ -25,6 +25,10 @@ def format_points(value: float) -> str:
     return "0.0" if float(text) == 0 else text
 
 
+def format_count(number: int, noun: str = "time") -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
 def format_columns(head: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
     """Format rows under a head. Cells wrap between words where a row is wider than the terminal."""
     cells = [tuple(head), *(tuple(row) for row in rows)]

@@ -8,6 +8,7 @@ from itertools import pairwise
 from typing import Any, NamedTuple
 
 from analysis.exploratory.text_difference import Divergence
+from protocol.formats.text_tables import format_count
 
 LEVELS = ("none", "up to a third", "up to two thirds", "more", "all")  # of heads that retain a token
 
@@ -88,7 +89,7 @@ class Answer(NamedTuple):
 
     @property
     def evictions_text(self) -> str:
-        return "1 eviction" if self.eviction_count == 1 else f"{self.eviction_count} evictions"
+        return format_count(self.eviction_count, "eviction")
 
 
 class ProblemAnswers(NamedTuple):
