@@ -140,8 +140,9 @@ DAMAGE = {
 
 
 @pytest.mark.parametrize("damage", DAMAGE, ids=lambda damage: damage.__name__)
-def test_any_other_archive_is_tampering(shelf, tmp_path, damage):
+def test_any_other_archive_is_tampering(shelf, tmp_path, monkeypatch, damage):
     archive = share(shelf)
+    monkeypatch.setattr(bundle, "MAX_SHARED_BYTES", 1 << 23)
     damage(archive)
     study = Registration(shelf / "first")
     found = {finding.item: finding for finding in auditor.audit(study)}

@@ -18,7 +18,7 @@ def git(folder, *arguments):
     subprocess.run(["git", *identity, *arguments], cwd=folder, check=True, capture_output=True)
 
 
-@pytest.mark.soak
+@pytest.mark.soak  # every command compiles the tree that it locked
 def test_outputs_are_read_in_a_worktree_of_the_commit_that_was_locked(tmp_path):
     tree = studies.copy_tree(tmp_path / "tree")
     git(tree, "init", "--quiet")
