@@ -115,20 +115,14 @@ def read_gzip(path: Path) -> bytes:
 def parse_object(data: bytes, where: str) -> dict[str, Any]:
     """Parse a line or document as a JSON object. Raises RecordError for JSON outside our format."""
     try:
-        value = strict_json.parse(data, integers_only=True)
+        value: Any = strict_json.parse(
+            data, integers_only=True, build=lambda members: Fields(where, strict_json.unique_keys(members))
+        )
     except strict_json.JsonFault as fault:
         raise RecordError(f"{where}: {fault}{DAMAGED}") from None
-    if not isinstance(value, dict):
+    if not isinstance(value, Fields):
         raise RecordError(f"{where}: is not an object{DAMAGED}")
-    fields: dict[str, Any] = _name_source(value, where)
-    return fields
-
-
-def _name_source(value: Any, where: str) -> Any:
-    """Return the value with every object as `Fields`."""
-    if isinstance(value, dict):
-        return Fields(where, {name: _name_source(part, where) for name, part in value.items()})
-    return [_name_source(part, where) for part in value] if isinstance(value, list) else value
+    return value
 
 
 @contextmanager

@@ -1,6 +1,7 @@
 """JSON that people and other programs write, read strictly: only what every parser reads alike is accepted."""
 
 import json
+from collections.abc import Callable
 from typing import Any, NoReturn
 
 MAX_DIGITS = 16  # of an integer up to 2^53-1
@@ -10,17 +11,22 @@ class JsonFault(ValueError):
     """JSON that cannot be read, or that parsers may interpret differently; the message is the reason."""
 
 
-def parse(data: bytes, *, integers_only: bool = False) -> Any:
+def parse(
+    data: bytes, *, integers_only: bool = False, build: Callable[[list[tuple[str, Any]]], Any] | None = None
+) -> Any:
     """Parse one JSON value. Raises JsonFault for bytes that are not UTF-8, a key that stands twice, NaN, an
     infinity, half a surrogate pair, and too many digits or levels.
 
-    integers_only: as in documents of this project, where decimals and integers beyond 2^53-1 are text.
+    integers_only: as in documents of this project, where decimals and integers beyond 2^53-1 are text. build: an object
+    from its members; by default `unique_keys`, which it has to call.
     """
     numbers: dict[str, Any] = {"parse_float": _refuse_decimal, "parse_int": _parse_integer} if integers_only else {}
     refuse_constant = _refuse_decimal if integers_only else _refuse_constant
     try:
-        value = json.loads(data.decode(), object_pairs_hook=unique_keys, parse_constant=refuse_constant, **numbers)
-        json.dumps(value, ensure_ascii=False).encode()
+        text = data.decode()
+        value = json.loads(text, object_pairs_hook=build or unique_keys, parse_constant=refuse_constant, **numbers)
+        if "\\ud" in text or "\\uD" in text:  # what is no escape is UTF-8 already
+            json.dumps(value, ensure_ascii=False).encode()
     except JsonFault:
         raise
     except UnicodeDecodeError as error:

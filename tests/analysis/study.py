@@ -106,11 +106,13 @@ def append(folder: Path, *bodies: Mapping[str, Any]) -> None:
     shard = folder / "records" / "shard-0.jsonl"
     lines = shard.read_bytes().splitlines() if shard.exists() else []
     chain = json.loads(lines[-1])["chain"] if lines else "0" * 64
-    for body in bodies:
-        record = {"body": body, "costs": {"attempt": 1, "prefill_seconds": "1.2", "decode_seconds": "0.4"}}
-        digest = hashlib.sha256(canonical(record)).hexdigest()
+    costs = canonical({"attempt": 1, "prefill_seconds": "1.2", "decode_seconds": "0.4"})
+    for body in map(canonical, bodies):
+        digest = hashlib.sha256(b'{"body":%b,"costs":%b}' % (body, costs)).hexdigest()
         chain = hashlib.sha256((chain + digest).encode()).hexdigest()
-        lines.append(canonical(record | {"sha256": digest, "chain": chain}))
+        lines.append(
+            b'{"body":%b,"chain":"%b","costs":%b,"sha256":"%b"}' % (body, chain.encode(), costs, digest.encode())
+        )
     shard.write_bytes(b"".join(line + b"\n" for line in lines))
 
 
