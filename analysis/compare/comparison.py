@@ -7,12 +7,12 @@ import pandas as pd
 
 from analysis.compare import contrasts, csv_tables, pairs
 from analysis.compare.scored_answers import ReadOptions, ResultError, ScoredAnswer
+from analysis.stats.methods import MIN_CONFIRMATORY
 from protocol.formats.text_tables import format_columns, format_points, wrap_paragraph
 
 COLUMNS = "id", "arm", "score", "task", "seed", "cluster", *csv_tables.QUESTION_COLUMNS  # columns of a frame
 LABEL = "exploratory: nothing was registered"
 FEW_CLUSTERS = 40  # effective clusters below which intervals cover less often than their level
-SCREENED = 200  # problems below which a registered study only screens
 
 
 class Comparison(NamedTuple):
@@ -186,12 +186,12 @@ def _size_notes(all_contrasts: Sequence[contrasts.Contrast]) -> list[str]:
         contrast.n if contrast.effective_clusters is None else contrast.effective_clusters for contrast in all_contrasts
     )
     least = min(fewest, effective)
-    if least >= SCREENED:
+    if least >= MIN_CONFIRMATORY:
         return []
     remark = "" if effective >= fewest else f" that count as {effective} of equal size"
     notes = [
         (
-            f"The smallest contrast has {fewest} problems or clusters{remark}; fewer than {SCREENED} are a "
+            f"The smallest contrast has {fewest} problems or clusters{remark}; fewer than {MIN_CONFIRMATORY} are a "
             "screening only."
         )
     ]

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from protocol.formats.escape import print_escaped
+from protocol.formats.refusals import Refusal
 from protocol.formats.suggestions import explain_os_error, unknown_message
 
 FAULT_STATUS = 70  # EX_SOFTWARE of sysexits.h
@@ -108,3 +109,9 @@ def report_fault(fault: Exception, as_json: bool) -> int:
 def format_refusal(refusal: Exception) -> str:
     """Return the message of a refusal of ours or of the system, in one line."""
     return " ".join((explain_os_error(refusal) if isinstance(refusal, OSError) else str(refusal)).split())
+
+
+def report_refusal(refusal: Exception) -> int:
+    """Print a refusal of ours or of the system to standard error, and return its exit status."""
+    print_escaped(f"{type(refusal).__name__}: {format_refusal(refusal)}", sys.stderr)
+    return refusal.exit_status if isinstance(refusal, Refusal) else Refusal.exit_status

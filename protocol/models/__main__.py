@@ -13,7 +13,6 @@ import sys
 from protocol.formats import command_line, extras, files
 from protocol.formats.escape import print_escaped
 from protocol.formats.refusals import BadInput, Refusal
-from protocol.formats.suggestions import explain_os_error
 from protocol.models import sources
 from protocol.models.fetch import fetch
 
@@ -33,9 +32,7 @@ def main(argv: list[str] | None = None) -> int:
             return 0
         print_escaped(f"{args.source}: {fetch(args.source, home)}", sys.stdout)
     except (Refusal, OSError) as refusal:
-        message = explain_os_error(refusal) if isinstance(refusal, OSError) else str(refusal)
-        print_escaped(f"{type(refusal).__name__}: {' '.join(message.split())}", sys.stderr)
-        return refusal.exit_status if isinstance(refusal, Refusal) else Refusal.exit_status
+        return command_line.report_refusal(refusal)
     except ImportError as missing:  # transformers raises one without a name for gguf
         print_escaped(f"{BadInput.__name__}: model {args.source!r}: {extras.install_hint(missing.name)}", sys.stderr)
         return BadInput.exit_status

@@ -30,7 +30,6 @@ from protocol import grading, tasks
 from protocol.formats import command_line
 from protocol.formats.escape import print_escaped
 from protocol.formats.refusals import BadInput, Refusal
-from protocol.formats.suggestions import explain_os_error
 from protocol.lock import closure
 from protocol.tasks import file_rows, registry
 from protocol.tasks.dataset import Dataset
@@ -86,9 +85,7 @@ def main(argv: list[str] | None = None) -> int:
             split = registry.split_manifest(name, tasks.get(name))
             print_escaped(f"{name}  {len(split.dev)} dev, {len(split.confirm)} confirm", sys.stdout)
     except (Refusal, splits.SplitError, OSError) as refusal:
-        message = explain_os_error(refusal) if isinstance(refusal, OSError) else str(refusal)
-        print_escaped(f"{type(refusal).__name__}: {' '.join(message.split())}", sys.stderr)
-        return refusal.exit_status if isinstance(refusal, Refusal) else Refusal.exit_status
+        return command_line.report_refusal(refusal)
     return 0
 
 
