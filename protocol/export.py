@@ -63,7 +63,7 @@ def export_study(study: Registration, format_name: str) -> str:
     try:
         text = FORMATS[format_name](study)
         if format_name in TELLING_FORMATS:
-            from analysis.judgement import recorded_judgement  # loads what judges, which a text of a lock needs not
+            from analysis.judgement import recorded_judgement  # loads what judges; a text of a lock does not need it
 
             recorded_judgement.refuse_unsupported_as(Tampered, study.folder)
         return text

@@ -25,8 +25,6 @@ from protocol.formats.json_text import dumps
 from protocol.formats.progress_display import phase
 from protocol.formats.text_tables import to_plain
 
-OPTIONS = ("method", "alpha", "draws", "seed", "common", "prompts_differ", "margin")  # of `comparison.compare`
-
 
 def main(argv: Sequence[str] | None = None) -> int:
     args = _parse_args(argv)
@@ -43,8 +41,14 @@ def _compare_files(args: argparse.Namespace) -> int:
             result = comparison.compare(
                 loaded.rows,
                 subject=args.subject or loaded.subject,
+                method=args.method,
+                alpha=args.alpha,
+                draws=args.draws,
+                seed=args.seed,
+                common=args.common,
+                prompts_differ=args.prompts_differ,
+                margin=args.margin,
                 notes=loaded.notes,
-                **{name: getattr(args, name) for name in OPTIONS},
             )
         if args.plot:
             with phase("drawing"):

@@ -5,6 +5,7 @@ import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from fnmatch import fnmatchcase
+from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -115,9 +116,7 @@ def read_gzip(path: Path) -> bytes:
 def parse_object(data: bytes, where: str) -> dict[str, Any]:
     """Parse a line or document as a JSON object. Raises RecordError for JSON outside our format."""
     try:
-        value: Any = strict_json.parse(
-            data, integers_only=True, build=lambda members: Fields(where, strict_json.unique_keys(members))
-        )
+        value: Any = strict_json.parse(data, integers_only=True, build=partial(Fields, where))
     except strict_json.JsonFault as fault:
         raise RecordError(f"{where}: {fault}{DAMAGED}") from None
     if not isinstance(value, Fields):

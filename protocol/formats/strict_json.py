@@ -11,20 +11,19 @@ class JsonFault(ValueError):
     """JSON that cannot be read, or that parsers may interpret differently; the message is the reason."""
 
 
-def parse(
-    data: bytes, *, integers_only: bool = False, build: Callable[[list[tuple[str, Any]]], Any] | None = None
-) -> Any:
+def parse(data: bytes, *, integers_only: bool = False, build: Callable[[dict[str, Any]], Any] | None = None) -> Any:
     """Parse one JSON value. Raises JsonFault for bytes that are not UTF-8, a key that stands twice, NaN, an
     infinity, half a surrogate pair, and too many digits or levels.
 
-    integers_only: as in documents of this project, where decimals and integers beyond 2^53-1 are text. build: an object
-    from its members; by default `unique_keys`, which it has to call.
+    integers_only: as in documents of this project, where decimals and integers beyond 2^53-1 are text. build: makes
+    an object of its members; without it they are a dict.
     """
     numbers: dict[str, Any] = {"parse_float": _refuse_decimal, "parse_int": _parse_integer} if integers_only else {}
     refuse_constant = _refuse_decimal if integers_only else _refuse_constant
+    make_object = unique_keys if build is None else lambda members: build(unique_keys(members))
     try:
         text = data.decode()
-        value = json.loads(text, object_pairs_hook=build or unique_keys, parse_constant=refuse_constant, **numbers)
+        value = json.loads(text, object_pairs_hook=make_object, parse_constant=refuse_constant, **numbers)
         if "\\ud" in text or "\\uD" in text:  # what is no escape is UTF-8 already
             json.dumps(value, ensure_ascii=False).encode()
     except JsonFault:

@@ -26,6 +26,7 @@ def format_points(value: float) -> str:
 
 
 def format_count(number: int, noun: str = "time") -> str:
+    """Return a count with its noun: `1 attempt`, `2 attempts`."""
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 

@@ -230,22 +230,24 @@ def test_a_rule_is_registered_confirmed_sealed_and_reported(tree, registered):
     assert lock["rule"]["source"] == "analysis/rules/everywhere.py"
     assert sorted(lock["checks"]["rule"]["verdicts"].values()) == ["CONFIRMED", "INCONCLUSIVE", "REFUTED"]
     assert "a win too few" in lock["checks"]["rule"]["gates"]
-    (confirmed, printed, _), (_, table, _), (_, osf, _), (_, predicted, _), (audited, *_) = run_commands(
+    ((confirmed, printed, _),) = run_commands(tree, ("protocol.confirm", folder))
+    drawn = (folder / "report.html").read_text()
+    (_, table, _), (reported, *_), (_, osf, _), (_, predicted, _), (audited, *_) = run_commands(
         tree,
-        ("protocol.confirm", folder),
         ("figures.table", folder),
+        ("figures.report", folder),
         ("protocol.export", folder, "--format", "osf"),
         ("protocol.export", folder, "--format", "aspredicted"),
         ("protocol.audit", folder),
     )
-    assert (confirmed, audited) == (11, 0)
+    assert (confirmed, reported, audited) == (11, 0, 0)
     assert (folder / "seal.json").exists()
     assert "figures/report_page/templates/report.html" in lock["sources"]
     judged = json.loads((folder / "verdict.json").read_text())["judged"]
     assert (judged["verdict"], judged["rule"]) == ("SCREENED", "everywhere")
     page = (folder / "report.html").read_text()
     assert MEANING in page
-    for text in (printed, table, page):
+    for text in (printed, drawn, table, page):
         assert LINE in " ".join(text.split())
     for text in (osf, predicted):
         assert HYPOTHESIS in text

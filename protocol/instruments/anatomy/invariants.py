@@ -77,7 +77,11 @@ def check_order(context: AnatomyContext) -> str:
     return invariant.describe_order(recorded, [*map(_format_line, context.expected)], "traces")
 
 
-check_attempts = invariant.ordered_attempts(lambda context: context.traces.bodies, lambda body: _format_trace(body))
+def _format_trace(body: Body) -> str:
+    return f"{body['model']}/{body['task']}/{body['problem']}"
+
+
+check_attempts = invariant.ordered_attempts(lambda context: context.traces.bodies, _format_trace)
 
 
 @declare_invariant("development", "line")
@@ -359,10 +363,6 @@ def _read_row(value_bytes: bytes, index: int, n: int) -> Sequence[float]:
 
 def _format_line(trace: ExpectedTrace) -> str:
     return f"{trace.model}/{trace.task}/{trace.problem} to {trace.half}"
-
-
-def _format_trace(body: Body) -> str:
-    return f"{body['model']}/{body['task']}/{body['problem']}"
 
 
 INVARIANTS = invariant.list_declared(sys.modules[__name__])

@@ -54,7 +54,11 @@ def check_order(context: CostContext) -> str:
     return invariant.describe_order(recorded, [*map(_format_repetition, context.expected)], "repetitions")
 
 
-check_attempts = invariant.ordered_attempts(lambda context: context.measurement.bodies, lambda body: _format_body(body))
+def _format_body(body: Body) -> str:
+    return _format_repetition(ExpectedLine(body["repetition"], Point(**body["point"])))
+
+
+check_attempts = invariant.ordered_attempts(lambda context: context.measurement.bodies, _format_body)
 
 
 @declare_invariant("same work", "file")
@@ -183,10 +187,6 @@ def check_peaks(context: CostContext, body: Body) -> str:
         elif "rss_peak" in timing and timing["rss_peak"] < slot_bytes:
             return f"{phase}.rss_peak is {timing['rss_peak']}, but the slots take {slot_bytes} bytes"
     return ""
-
-
-def _format_body(body: Body) -> str:
-    return _format_repetition(ExpectedLine(body["repetition"], Point(**body["point"])))
 
 
 def _format_repetition(repetition: ExpectedLine) -> str:

@@ -321,10 +321,11 @@ def test_drift_can_be_told_without_torch_and_names_what_changed(registered, tree
     try:
         command = [sys.executable, "-c", code, str(registered), str(tmp_path)]
         done = subprocess.run(command, cwd=tree, env=studies.plain(), capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
         assert done.stdout.splitlines() == [
             "policies/streaming.py: changed",
             f"path:{tree}/model/model.safetensors: changed",
-        ], done.stderr
+        ]
     finally:
         weights.write_bytes(data)
         streaming.write_bytes(source)
