@@ -47,6 +47,16 @@ def texts():
             yield f"user\n{problem.context}\n{problem.question}\nassistant\n{problem.prefix}"
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(collector: pytest.Collector) -> Iterator[None]:
+    """A file that both workers import at once is compiled twice, and all that it imports."""
+    if not isinstance(collector, pytest.Module):
+        return (yield)
+    with collector.path.open() as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        return (yield)
+
+
 def pytest_collection_finish() -> None:
     """Ten thousand collected tests are no garbage; an eighth of the time went on looking at them again."""
     gc.collect()
