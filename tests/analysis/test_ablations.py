@@ -6,6 +6,7 @@ from statistics import NormalDist
 
 import pytest
 import study
+from looped import looped
 from statsmodels.stats.power import zt_ind_solve_power
 
 from analysis import ablations, judge
@@ -143,7 +144,7 @@ def test_a_swept_subject_is_the_winner(tmp_path):
 # ---------------------------------------------------------------- outcomes
 
 
-@pytest.mark.parametrize(
+@looped(
     ("says", "p", "low", "high", "expected"),
     [
         ("worse", 0.01, -0.2, 0.01, "supported"),  # at the level of a claim, whatever the wider interval
@@ -159,7 +160,7 @@ def test_a_claim_of_a_sign_is_supported_by_p_and_contradicted_by_the_interval(sa
     assert claim_outcome(claim(says), p, 0.01, Comparison((low + high) / 2, low, high, 0.5)) == expected
 
 
-@pytest.mark.parametrize(
+@looped(
     ("p", "two_sided", "expected"),
     [
         (0.01, (-0.06, 0.03), "supported"),  # both one-sided tests passed
@@ -341,7 +342,7 @@ def test_problems_for_a_sign_are_those_of_statsmodels(mean, spread, level):
     assert problems_needed(mean, spread, level) == math.ceil(expected)
 
 
-@pytest.mark.parametrize("mean", [0.0, 0.01, -0.03, 0.049])
+@looped("mean", [0.0, 0.01, -0.03, 0.049])
 def test_problems_for_equality_have_the_power_and_one_less_does_not(mean):
     spread, level, margin = 0.4, 0.01, 0.05
 

@@ -12,6 +12,7 @@ import pytest
 import studies
 from attacking import Repository, findings
 from commands import READING
+from looped import looped
 
 from protocol.evidence.audit import auditor, study_status
 from protocol.evidence.external import git_history
@@ -38,7 +39,7 @@ def raising(problem: Exception):
 # --- what an exception comes to
 
 
-@pytest.mark.parametrize(
+@looped(
     "problem",
     [
         OSError(errno.ENOSPC, "No space left on device"),
@@ -61,7 +62,7 @@ def test_what_this_machine_lacks_cannot_be_told_and_the_remedy_is_said(problem):
     assert any(word in found.detail for word in ("run", "again", "install", "raise"))
 
 
-@pytest.mark.parametrize(
+@looped(
     "problem",
     [
         KeyError("verdict"),

@@ -1,7 +1,7 @@
 """A small version of the simulation that chose how unequal memory is judged."""
 
 import numpy as np
-import pytest
+from looped import looped
 
 from benchmarks.memory_charge import CURVES, FORMS, LAYOUTS, draw_latent, try_curve
 
@@ -9,8 +9,8 @@ SHIPPED, RISE, NEIGHBOURS = FORMS
 LATENT = draw_latent(100, 287, np.random.default_rng(6))
 
 
-@pytest.mark.parametrize("name", sorted(CURVES.keys() - {"bump"}))
-@pytest.mark.parametrize("excess", [0.02, 0.0012, -0.02])
+@looped("name", sorted(CURVES.keys() - {"bump"}))
+@looped("excess", [0.02, 0.0012, -0.02])
 def test_neighbours_buy_nothing_and_keep_the_power(name, excess):
     decided = try_curve(LATENT, CURVES[name], LAYOUTS[0], excess)[NEIGHBOURS]
     # 100 studies of a chance of 2.5 %: ten have a chance of .0004.

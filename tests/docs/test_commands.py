@@ -9,6 +9,7 @@ import subprocess
 import sys
 
 import pytest
+from looped import looped
 from markdown_pages import commands
 from studies import ROOT
 
@@ -85,18 +86,18 @@ def test_every_command_has_a_name_and_is_on_the_page_and_no_other():
     assert {MENU[name].module for name in alone} | modules == {entry.module for entry in MENU.values()}
 
 
-@pytest.mark.parametrize("row", [row for row in ROWS if re.match(r"`\w+\.\w|`policies`", row[1])], ids=str)
+@looped("row", [row for row in ROWS if re.match(r"`\w+\.\w|`policies`", row[1])], ids=str)
 def test_a_row_names_a_command_by_its_menu(row):
     typed = re.findall(r"`([\w-]+)", row[0])
     assert {MENU[name].module for name in typed} == {row[1].strip("`")}
 
 
-@pytest.mark.parametrize("name", [name for name in THERE if name not in OWN_WORDS])
+@looped("name", [name for name in THERE if name not in OWN_WORDS])
 def test_help_says_the_name_that_is_typed(name):
     assert re.match(rf"usage: kv-prereg {name}\b", helped(name))
 
 
-@pytest.mark.parametrize("row", [row for row in ROWS if row[0].startswith("`--")], ids=lambda row: row[0])
+@looped("row", [row for row in ROWS if row[0].startswith("`--")], ids=lambda row: row[0])
 def test_an_option_is_one_of_the_commands_that_it_is_said_to_be(row):
     for name in row[1].split(", "):
         for option in re.findall(r"--[\w-]+", row[0]):
@@ -128,7 +129,7 @@ def scripts():
     return {shell: completion.format_script(shell) for shell in completion.SHELLS}
 
 
-@pytest.mark.parametrize("name", [name for name in THERE if name not in OWN_WORDS])
+@looped("name", [name for name in THERE if name not in OWN_WORDS])
 def test_shells_complete_the_options_that_help_says(name, scripts):
     named = f"_shtab_kv_prereg_{name.replace('-', '_')}"
     completed = " ".join(re.findall(rf"^{named}\w*_option_strings=\((.*)\)$", scripts["bash"], re.MULTILINE)).split()

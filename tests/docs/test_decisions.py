@@ -2,14 +2,14 @@
 
 import re
 
-import pytest
+from looped import looped
 from studies import ROOT
 
 FOLDER = ROOT / "docs" / "decisions"
 PAGES = sorted(path for path in FOLDER.glob("*.md") if path.name != "README.md")
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+@looped("page", PAGES, ids=lambda page: page.stem)
 def test_it_ends_with_the_tests_that_hold_it(page):
     held = page.read_text().partition("\nHeld by:\n\n")[2]
     tests = re.findall(r"^- `(test_\w+)`\n  in `(tests/[\w/]+\.py)`$", held, re.MULTILINE)

@@ -3,6 +3,7 @@
 import importlib.util
 
 import pytest
+from looped import looped
 from studies import ROOT
 
 SPEC = importlib.util.spec_from_file_location("generate", ROOT / "docs" / "generate.py")
@@ -12,7 +13,7 @@ generate = importlib.util.module_from_spec(SPEC)
 SPEC.loader.exec_module(generate)
 
 
-@pytest.mark.parametrize("page", generate.FILES)
+@looped("page", generate.FILES)
 def test_a_generated_page_is_what_the_code_gives(page):
     assert (ROOT / "docs" / page).read_text() == generate.FILES[page](), "run: python docs/generate.py"
 

@@ -2,7 +2,7 @@
 
 import re
 
-import pytest
+from looped import looped
 from markdown_pages import GENERATED, blocks, name, pages
 from studies import ROOT
 
@@ -31,7 +31,7 @@ YOURS = re.compile(
     r"mine|brain|yours|<|\*|sums|sizes|halves|small_values|everywhere|lengths"
 )  # what a reader is to make
 
-each_page = pytest.mark.parametrize("page", pages(), ids=name)
+each_page = looped("page", pages(), ids=name)
 
 
 @each_page

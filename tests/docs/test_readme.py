@@ -10,6 +10,7 @@ import tomllib
 
 import pytest
 import studies
+from looped import looped
 from markdown_pages import blocks, commands
 from studies import ROOT
 
@@ -61,7 +62,7 @@ def test_what_it_found_is_said_as_on_the_page_of_all_studies():
     assert {*shown} <= {*STUDIES.splitlines()}
 
 
-@pytest.mark.parametrize("folder", REGISTRATIONS, ids=lambda folder: folder.name)
+@looped("folder", REGISTRATIONS, ids=lambda folder: folder.name)
 def test_every_study_stands_in_the_table_as_it_was_judged(folder):
     ((_, _, word, decided),) = [row for row in ROWS if row[0] == folder.name]
     if not (folder / "verdict.json").exists():
@@ -98,7 +99,7 @@ TYPED = [
 ]
 
 
-@pytest.mark.parametrize(("module", "rest"), TYPED, ids=lambda part: part.strip())
+@looped(("module", "rest"), TYPED, ids=lambda part: part.strip())
 def test_its_commands_take_what_is_typed(module, rest):
     assert module in commands()
     package = ROOT.joinpath(*module.split(".")).is_dir()

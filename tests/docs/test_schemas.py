@@ -8,6 +8,7 @@ import tomllib
 import outside_studies
 import pytest
 from json_schema import fits
+from looped import looped
 from studies import PROTOCOL, ROOT, SWEEP
 from tamperings import replacements
 
@@ -50,14 +51,14 @@ def short(path):
     return str(path.relative_to(ROOT))
 
 
-@pytest.mark.parametrize("path", DOCUMENTS, ids=short)
+@looped("path", DOCUMENTS, ids=short)
 def test_every_shipped_document_is_what_its_schema_and_its_declaration_say(path):
     content, whole = json.loads(path.read_text()), schema(path.stem)
     assert fits(whole, content, whole)
     assert fields.find_fault(DECLARED[path.stem], content) is None
 
 
-@pytest.mark.parametrize("path", sorted((ROOT / "registrations").glob("*/ledger.jsonl")), ids=short)
+@looped("path", sorted((ROOT / "registrations").glob("*/ledger.jsonl")), ids=short)
 def test_every_shipped_line_of_a_ledger_is_what_its_schema_says(path):
     whole = schema("ledger")
     for line in path.read_text().splitlines():
@@ -65,7 +66,7 @@ def test_every_shipped_line_of_a_ledger_is_what_its_schema_says(path):
     assert ledger.read(path.parent)
 
 
-@pytest.mark.parametrize("path", [*DECODED_HERE, EXAMPLE], ids=short)
+@looped("path", [*DECODED_HERE, EXAMPLE], ids=short)
 def test_a_protocol_that_is_read_is_what_the_schema_says(path):
     whole = schema("protocol")
     assert toml_reader.parse(path.read_bytes(), path.name)
@@ -81,7 +82,7 @@ def test_a_protocol_of_outputs_of_others_has_a_schema_of_its_own(path):
     assert not fits(own, tomllib.loads(EXAMPLE.read_text()), own)
 
 
-@pytest.mark.parametrize("path", LOCKED, ids=short)
+@looped("path", LOCKED, ids=short)
 def test_a_shipped_protocol_is_locked_today_as_it_was_then(path):
     locked = json.loads(path.with_name("lock.json").read_text())["protocol"]["content"]
     assert toml_reader.parse(path.read_bytes(), path.name).content() == locked

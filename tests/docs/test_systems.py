@@ -3,7 +3,7 @@
 import re
 import tomllib
 
-import pytest
+from looped import looped
 from markdown_pages import commands
 from studies import ROOT
 
@@ -43,7 +43,7 @@ def named(cell: str) -> list[str]:
     return re.findall(r"`([^`]+)`", cell)
 
 
-@pytest.mark.parametrize("row", ROWS, ids=lambda row: row[0])
+@looped("row", ROWS, ids=lambda row: row[0])
 def test_a_row_says_who_names_it_and_what_it_is_here(row):
     _, papers, here, _ = row
     assert set(papers.split()) <= set("MCBKE")
@@ -67,7 +67,7 @@ def test_a_system_has_one_row():
 QUANTISERS = ("KIVI", "KVQuant", "KVTuner", "MiniKV", "QAQ, Oaken", "ThinKV")  # those that the papers name
 
 
-@pytest.mark.parametrize("quantiser", QUANTISERS)
+@looped("quantiser", QUANTISERS)
 def test_a_quantiser_is_a_state_or_the_page_says_why_not(quantiser):
     (here,) = (here for system, _, here, _ in ROWS if system == quantiser)
     assert STATES.keys() & {*named(here)} or "not here: " in here

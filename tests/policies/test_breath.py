@@ -7,6 +7,7 @@ from typing import NamedTuple
 import breath_by_hand as paper
 import pytest
 import torch
+from looped import looped
 from policy_prompts import a_later_view, a_prompt, a_view, plain_attention, up_to
 
 import policies
@@ -104,8 +105,8 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("seed", range(2))
-@pytest.mark.parametrize("case", CASES)
+@looped("seed", range(2))
+@looped("case", CASES)
 def test_every_event_is_that_of_the_paper(case, seed):
     lane, ends, lengths, budget = CASES[case]
     policy = replace(crystal(SMALL), cadence=Cadence(interval=16))
@@ -120,7 +121,7 @@ def test_every_event_is_that_of_the_paper(case, seed):
         assert any(0 < share < 1 for share in shares)
 
 
-@pytest.mark.parametrize(
+@looped(
     ("breath", "settings"),
     [
         (Breath(hebbian=0.0, edge_decay=1.0), {"hebbian": 0.0, "edge_decay": 1.0}),

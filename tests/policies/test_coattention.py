@@ -3,6 +3,7 @@
 import crystal_by_hand as paper
 import pytest
 import torch
+from looped import looped
 from policy_prompts import a_prompt, plain_attention
 
 from policies import AttentionRows
@@ -53,7 +54,7 @@ def assert_as_read_plainly(observed, expected):
     assert [edge[2] for edge in found] == pytest.approx([edge[2] for edge in edges], rel=1e-9)
 
 
-@pytest.mark.parametrize("steps", [[80], [1] * 80, [7, 40, 33], [24, 24, 24, 8]])
+@looped("steps", [[80], [1] * 80, [7, 40, 33], [24, 24, 24, 8]])
 def test_a_prefill_is_read_as_the_paper_says_whatever_the_blocks(steps):
     attention = attention_of(80)
     observed = SMALL.result(folded(SMALL, attention, steps))
@@ -61,8 +62,8 @@ def test_a_prefill_is_read_as_the_paper_says_whatever_the_blocks(steps):
     assert_as_read_plainly(observed, plainly(SMALL, attention))
 
 
-@pytest.mark.parametrize("origin", [1, 24, 37, 79])
-@pytest.mark.parametrize("first", [1, 5])
+@looped("origin", [1, 24, 37, 79])
+@looped("first", [1, 5])
 def test_after_an_eviction_chunks_are_counted_from_the_first_new_token(origin, first):
     """Older slots are earlier chunks of Eq. 14; with 55 new tokens two chunks complete on the way."""
     attention = attention_of(origin + 55)
@@ -118,8 +119,8 @@ def by_sorting(values, count, threshold):
     return sorted(found)
 
 
-@pytest.mark.parametrize("columns", [1, 5, PART - 1, PART, PART + 1, 3 * PART, 5 * PART + 9])
-@pytest.mark.parametrize("count", [1, 3, 8, 400])
+@looped("columns", [1, 5, PART - 1, PART, PART + 1, 3 * PART, 5 * PART + 9])
+@looped("count", [1, 3, 8, 400])
 def test_the_strongest_are_those_of_a_sorted_row_and_ties_keep_the_lower_column(columns, count):
     random = torch.Generator().manual_seed(columns)
     few_values = torch.randint(6, (40, columns), generator=random).float()
@@ -129,7 +130,7 @@ def test_the_strongest_are_those_of_a_sorted_row_and_ties_keep_the_lower_column(
             assert listed(top_entries(values, count, threshold)) == by_sorting(values, count, threshold)
 
 
-@pytest.mark.parametrize("n", [1, 2, 128, 129, 300])
+@looped("n", [1, 2, 128, 129, 300])
 def test_cosines_of_causal_rows_are_those_of_the_whole_product(n):
     unit = torch.nn.functional.normalize(torch.rand(n, n, dtype=torch.float64).tril(), dim=1)
     expected = (unit @ unit.T).fill_diagonal_(-torch.inf)

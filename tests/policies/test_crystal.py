@@ -7,6 +7,7 @@ import crystal_by_hand as paper
 import pytest
 import torch
 from crystal_tracing import trace
+from looped import looped
 from policy_prompts import a_prompt, a_view, measured, plain_attention
 
 import policies
@@ -84,21 +85,21 @@ def agrees(attention, token_ids, ends, budget, config):
     return kept
 
 
-@pytest.mark.parametrize("case", CASES)
+@looped("case", CASES)
 def test_every_stage_is_that_of_the_paper(case):
     n, heads, ends, budget, config = CASES[case]
     agrees(*attention_of(n, heads=heads), ends, budget, config)
 
 
-@pytest.mark.parametrize("n", [1, 2, 3, 31, 32, 33, 61, 64, 65, 97])
-@pytest.mark.parametrize("chunk", [1, 2, 32])
+@looped("n", [1, 2, 3, 31, 32, 33, 61, 64, 65, 97])
+@looped("chunk", [1, 2, 32])
 def test_every_stage_is_that_of_the_paper_whatever_the_length_and_the_chunk(n, chunk):
     config = replace(SMALL, chunk=chunk, sinks=1, recent=0)
     agrees(*attention_of(n, seed=n), (0, 1), max(12, n // 2), config)
 
 
-@pytest.mark.parametrize("n", [33, 64, 90])
-@pytest.mark.parametrize("end", ["at the last token", "nowhere"])
+@looped("n", [33, 64, 90])
+@looped("end", ["at the last token", "nowhere"])
 def test_one_giant_sentence_is_split_into_pieces_and_treated_as_the_paper_does(n, end):
     attention, token_ids = attention_of(n, seed=n)
     token_ids[-1] = 99
@@ -108,8 +109,8 @@ def test_one_giant_sentence_is_split_into_pieces_and_treated_as_the_paper_does(n
     assert {len(piece) for piece in pieces} <= {n // len(pieces), n // len(pieces) + 1}
 
 
-@pytest.mark.parametrize("ends", [(), (7,)])
-@pytest.mark.parametrize("sharpness", [0.0, 2.0])
+@looped("ends", [(), (7,)])
+@looped("sharpness", [0.0, 2.0])
 def test_every_stage_is_that_of_the_paper_where_all_tokens_are_equal(ends, sharpness):
     """One sentence, or as many as tokens; with a sharpness of 0 the attention knows positions only."""
     attention, _ = attention_of(80, sharpness=sharpness)
@@ -141,8 +142,8 @@ def test_kept_slots_are_those_of_the_paper_at_every_budget(seed):
             assert trace(attention, token_ids, {0, 1}, budget, SMALL).retained == expected[0]
 
 
-@pytest.mark.parametrize("n", [1, 2, 31, 32, 33, 64, 129, 200])
-@pytest.mark.parametrize("chunk", [32, 50, 1024])
+@looped("n", [1, 2, 31, 32, 33, 64, 129, 200])
+@looped("chunk", [32, 50, 1024])
 def test_the_streamed_signal_equals_the_trace_of_materialised_attention(n, chunk):
     config = replace(SMALL, chunk=chunk, sinks=1, recent=0)
     prompt = a_prompt(n, layers=2, q_heads=6, kv_heads=2, dtype=torch.float64)
@@ -176,7 +177,7 @@ def test_the_signal_never_holds_more_than_the_rows_of_one_chunk():
     assert len(signal.result(state).mass) == 500
 
 
-@pytest.mark.parametrize("block", [1, 7, 64, 128, 300])
+@looped("block", [1, 7, 64, 128, 300])
 def test_blocks_of_rows_change_nothing(block):
     prompt = a_prompt(300, layers=1)
     signal = CoAttention(chunk=90)

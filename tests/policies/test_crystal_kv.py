@@ -4,6 +4,7 @@ from fractions import Fraction
 
 import pytest
 import torch
+from looped import looped
 
 import policies
 from policies import AttentionRows, PerHead, Protect, Scores, View
@@ -33,7 +34,7 @@ def hit_by_hand(scores: list[float], p: float) -> list[bool]:
     return [slot in taken for slot in range(len(scores))]
 
 
-@pytest.mark.parametrize(
+@looped(
     ("scores", "p", "expected"),
     [
         ([0.61, 0.02, 0.04, 0.03, 0.30], 0.9, [0, 4]),
@@ -48,7 +49,7 @@ def hit_by_hand(scores: list[float], p: float) -> list[bool]:
         ([0.0, 0.0], 0.9, []),
     ],
 )
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@looped("dtype", [torch.float32, torch.float64])
 def test_hits_are_the_fewest_of_the_highest_scores_that_reach_p(scores, p, expected, dtype):
     found = hits(torch.tensor(scores, dtype=dtype), p)
     assert found.nonzero().flatten().tolist() == expected
@@ -113,7 +114,7 @@ def histories(random: torch.Generator, slots: int, rows: int):
     return hit, scores.double()
 
 
-@pytest.mark.parametrize("decay", [0.0, 0.1, 0.5, 0.6, 0.7, 1.0])
+@looped("decay", [0.0, 0.1, 0.5, 0.6, 0.7, 1.0])
 def test_the_increments_add_up_to_the_sum_over_all_references(decay):
     """CRF(t) is the sum of decay^(t - t_j), in exact fractions; decay^0 is 1, whatever the decay."""
     random, exact = torch.Generator().manual_seed(2), Fraction(str(decay))

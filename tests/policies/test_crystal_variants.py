@@ -8,6 +8,7 @@ from statistics import median
 import crystal_by_hand as paper
 import pytest
 import torch
+from looped import looped
 from policy_prompts import Prompt, a_later_view, a_prompt, a_view, plain_attention, up_to
 
 import policies
@@ -42,7 +43,7 @@ ONLY_LATER = ("crystal-static-graph", "crystal-still")
 ALIKE_WITH_ROOM = (*ONLY_LATER, "crystal-over-budget")
 """Keep what crystal keeps at the end of a prefill whose protected trunks fit."""
 N, ENDS = 420, (3, 4, 5)
-every_variant = pytest.mark.parametrize("name", CHANGES)
+every_variant = looped("name", CHANGES)
 
 
 def test_every_variant_of_the_catalogue_is_in_the_table():
@@ -105,7 +106,7 @@ def kept(name, view, budget):
     return policies.get(name).keep(view, budget)[0, 0].nonzero().flatten().tolist()
 
 
-@pytest.mark.parametrize("name", [*(name for name in CHANGES if name not in ALIKE_WITH_ROOM), "crystal-blog"])
+@looped("name", [*(name for name in CHANGES if name not in ALIKE_WITH_ROOM), "crystal-blog"])
 def test_a_variant_keeps_other_slots_than_crystal(name, view):
     assert any(kept(name, view, budget) != kept("crystal", view, budget) for budget in BUDGETS)
 
@@ -160,9 +161,7 @@ def rarities(form, ids, parts):
     return result
 
 
-@pytest.mark.parametrize(
-    "name", ["crystal", "crystal-rarity-inverse", "crystal-rarity-exponential", "crystal-rarity-document"]
-)
+@looped("name", ["crystal", "crystal-rarity-inverse", "crystal-rarity-exponential", "crystal-rarity-document"])
 def test_impact_mixes_salience_with_the_rarity_of_its_form(name, view, attention):
     ids = view.token_ids.tolist()
     salient = paper.salience(attention, 1024, 0.1, 20.0)
@@ -271,7 +270,7 @@ IMPACT = (math.e - 1, math.e**2 - 1, math.e**3 - 1, math.e**2 - 1)
 # log(1 + impact) is 1, 2, 3, 2, scaled 0, .5, 1, .5.
 
 
-@pytest.mark.parametrize(
+@looped(
     ("name", "expected"),
     [
         ("crystal", (0.9, 0.5, 1.0, 0.5)),
@@ -352,7 +351,7 @@ def test_a_partial_trunk_keeps_what_the_worked_example_of_the_post_keeps():
 SIZES = (12, 3, 7, 1, 20, 9, 9, 32, 5, 14)
 
 
-@pytest.mark.parametrize("sizes", [(10,) * 10, SIZES, (2, 1, 1, 2, 2, 1, 2, 1, 2, 2), (30,)])
+@looped("sizes", [(10,) * 10, SIZES, (2, 1, 1, 2, 2, 1, 2, 1, 2, 2), (30,)])
 def test_tiers_meet_every_budget_within_two_slots_and_never_a_rest_below_the_least(sizes):
     total = sum(sizes)
     for budget in range(total + 1):

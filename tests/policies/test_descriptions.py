@@ -7,6 +7,7 @@ import runpy
 import sys
 
 import pytest
+from looped import looped
 from studies import ROOT
 
 import policies
@@ -38,7 +39,7 @@ def test_nothing_is_described_twice():
     assert sum(text.count("PolicyFacts(") for text in texts) == len(DESCRIPTIONS)
 
 
-@pytest.mark.parametrize("name", DESCRIPTIONS)
+@looped("name", DESCRIPTIONS)
 def test_a_description_is_one_short_line_with_a_source(name):
     family, line, source, *_ = DESCRIPTIONS[name]
     assert family in FAMILIES
@@ -56,7 +57,7 @@ def test_two_papers_whose_policies_have_nearly_one_name_are_told_apart():
     assert "Lag-KV" in DESCRIPTIONS["lagkv-causal"].line
 
 
-@pytest.mark.parametrize("name", [name for name, one in DESCRIPTIONS.items() if one.line.startswith("as ")])
+@looped("name", [name for name, one in DESCRIPTIONS.items() if one.line.startswith("as ")])
 def test_what_a_policy_is_said_to_be_like_is_one_too(name):
     parent = DESCRIPTIONS[name].line.split()[1].strip(",")
     assert parent in DESCRIPTIONS
@@ -72,7 +73,7 @@ def test_all_are_listed_once_by_family():
     assert max(map(len, out.splitlines())) <= 125
 
 
-@pytest.mark.parametrize(
+@looped(
     ("name", "says"),
     [
         ("full", "needs nothing; never evicts; protects nothing"),
@@ -100,7 +101,7 @@ def test_a_family_is_listed_alone():
     assert re.findall(r"^  (\S+)", out, re.MULTILINE) == stored
 
 
-@pytest.mark.parametrize("name", policies.names())
+@looped("name", policies.names())
 def test_one_policy_is_told_with_every_setting_by_its_path(name):
     status, out, _ = run(name)
     assert status == 0
@@ -111,7 +112,7 @@ def test_one_policy_is_told_with_every_setting_by_its_path(name):
     assert DESCRIPTIONS[name].line in out
 
 
-@pytest.mark.parametrize(
+@looped(
     ("name", "opens"),
     [
         ("snapkv", "    Keep the last `window` slots and, of the others, those with the largest pooled"),
@@ -126,7 +127,7 @@ def test_one_policy_is_told_in_the_words_of_its_factory(name, opens):
     assert f"\n\n{opens}" in run(name)[1]
 
 
-@pytest.mark.parametrize(
+@looped(
     ("arguments", "said"),
     [
         (("sanpkv",), "UnknownPolicy: no policy named 'sanpkv'; did you mean 'snapkv'?\n"),

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from looped import looped
 from plain_selector import plain_diverse
 from policy_prompts import MadeTensors, a_prompt, a_view
 
@@ -12,11 +13,11 @@ from policies.selection import WINDOW, select_diverse, signature
 SCORES = torch.tensor([5, 4.9, 4.75, 4.7, 1.0], dtype=torch.float64)
 SIGNATURES = torch.tensor([[1, 0], [1, 0], [0.8, 0.6], [0, 1], [-1, 0]], dtype=torch.float64)
 WEIGHTS = (0, 0.05, 0.5, 1, 1.5)
-every_weight = pytest.mark.parametrize("weight", WEIGHTS)
+every_weight = looped("weight", WEIGHTS)
 
 
-@pytest.mark.parametrize("select", [select_diverse, plain_diverse])
-@pytest.mark.parametrize(
+@looped("select", [select_diverse, plain_diverse])
+@looped(
     ("weight", "k", "kept"),
     [(0, 3, [0, 1, 2]), (0.05, 3, [0, 1, 2]), (0.5, 3, [0, 1, 3]), (1, 3, [0, 2, 3]), (0.5, 4, [0, 1, 2, 3])],
 )
@@ -48,7 +49,7 @@ def drawn(n, d, kind, seed, dtype=torch.float64):
 
 
 @every_weight
-@pytest.mark.parametrize("kind", ["random", "alike", "opposite", "clusters"])
+@looped("kind", ["random", "alike", "opposite", "clusters"])
 def test_random_tensors_keep_what_algorithm_1_keeps(kind, weight):
     for seed, (n, d, k) in enumerate([(1, 2, 1), (7, 2, 3), (40, 4, 39), (90, 16, 30), (160, 32, 64)]):
         scores, signatures = drawn(n, d, kind, seed)
@@ -56,7 +57,7 @@ def test_random_tensors_keep_what_algorithm_1_keeps(kind, weight):
 
 
 @every_weight
-@pytest.mark.parametrize("kind", ["random", "alike", "opposite", "clusters"])
+@looped("kind", ["random", "alike", "opposite", "clusters"])
 def test_what_does_not_fit_the_window_keeps_what_algorithm_1_keeps(kind, weight):
     n = 2 * WINDOW + 77
     scores, signatures = drawn(n, 8, kind, seed=9)
@@ -80,7 +81,7 @@ SQUARE = torch.tensor([[1.0, 0], [0, 1], [-1, 0], [0, -1]])
 
 
 @every_weight
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@looped("dtype", [torch.float32, torch.float64])
 def test_duplicates_and_ties_go_to_the_lowest_slot_as_in_algorithm_1(weight, dtype):
     random = torch.Generator().manual_seed(2)
     for n in (9, 60, WINDOW + 300):
@@ -103,7 +104,7 @@ def test_a_budget_that_covers_everything_keeps_everything(k):
 
 
 @every_weight
-@pytest.mark.parametrize("n", [60, WINDOW + 300])
+@looped("n", [60, WINDOW + 300])
 def test_held_slots_are_kept_before_the_first_pick(n, weight):
     """As Algorithm 1 would keep them if their scores were above all others."""
     scores, signatures = drawn(n, 6, "random", seed=5)

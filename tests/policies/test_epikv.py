@@ -4,6 +4,7 @@ import math
 
 import pytest
 import torch
+from looped import looped
 
 from policies import View
 from policies.epikv import (
@@ -89,8 +90,8 @@ def test_bands_of_two_layers_by_hand():
     assert best(score, 1) == [1]
 
 
-@pytest.mark.parametrize("window", [1, 2, 7, 64, 1000])
-@pytest.mark.parametrize("t", [1, 63, 64, 65, 200])
+@looped("window", [1, 2, 7, 64, 1000])
+@looped("t", [1, 63, 64, 65, 200])
 def test_rolling_statistics_are_those_of_a_plain_loop(window, t):
     values = torch.randn(t, generator=torch.Generator().manual_seed(t)).abs() * 1e3
     assert rolling_mean(values, window).tolist() == pytest.approx(plain_mean(values.tolist(), window))

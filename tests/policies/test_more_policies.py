@@ -4,6 +4,7 @@ import math
 
 import pytest
 import torch
+from looped import looped
 from policy_prompts import a_prompt, a_view, measured, plain_attention
 
 import policies
@@ -100,7 +101,7 @@ def window_of(count: int, n: int) -> torch.Tensor:
     return (torch.arange(n) >= n - count).view(1, 1, n)
 
 
-@pytest.mark.parametrize(
+@looped(
     ("budget", "window", "n", "layers", "expected"),
     [
         # 8 scored slots on average; 0.4 in the last layer, 15.6 in the first: 17.6 12.53 7.47 2.4 in all.
@@ -129,8 +130,8 @@ def authors_pyramid(budget: int, window: int, n: int, layers: int, beta: int = 2
     return most + window, most - steps * (layers - 1) + window
 
 
-@pytest.mark.parametrize("budget", [128, 512, 1024, 2048])
-@pytest.mark.parametrize(("n", "layers"), [(4096, 32), (8192, 30), (4096, 2)])
+@looped("budget", [128, 512, 1024, 2048])
+@looped(("n", "layers"), [(4096, 32), (8192, 30), (4096, 2)])
 def test_a_pyramid_begins_and_ends_as_in_the_authors_code(budget, n, layers):
     counts = Pyramid().counts(torch.zeros(layers, 1, n), window_of(32, n), budget)[:, 0].tolist()
     first, last = authors_pyramid(budget, 32, n, layers)
@@ -139,8 +140,8 @@ def test_a_pyramid_begins_and_ends_as_in_the_authors_code(budget, n, layers):
     assert last - (layers - 1) - 1 <= counts[-1] <= last + 1
 
 
-@pytest.mark.parametrize("n", [40, 97, 300])
-@pytest.mark.parametrize("layers", [2, 5, 30])
+@looped("n", [40, 97, 300])
+@looped("layers", [2, 5, 30])
 def test_pyramids_are_exact_falling_and_within_what_a_layer_holds(n, layers):
     for budget in range(33, n, 7):
         counts = Pyramid().counts(torch.zeros(layers, 1, n), window_of(32, n), budget)[:, 0].tolist()
@@ -190,8 +191,8 @@ def chosen_chunks(scores: list[float], protected: list[bool], size: int, budget:
     return sorted(kept)
 
 
-@pytest.mark.parametrize("size", [1, 2, 3, 10, 50])
-@pytest.mark.parametrize("levels", [2, 1000])
+@looped("size", [1, 2, 3, 10, 50])
+@looped("levels", [2, 1000])
 def test_chunks_are_taken_whole_in_the_order_of_their_means_and_the_last_is_cut(size, levels):
     """Few levels make ties between chunks and within them. Eighths are added without rounding."""
     random = torch.Generator().manual_seed(size)
@@ -245,7 +246,7 @@ def test_ada_counts_protected_slots_first():
     assert Adaptive(0.0).counts(slots, window_of(2, 5), 3).tolist() == [[4, 2]]
 
 
-@pytest.mark.parametrize("floor", [0.0, 0.2, 0.5, 1.0])
+@looped("floor", [0.0, 0.2, 0.5, 1.0])
 def test_ada_follows_the_authors_mix_within_one_slot(floor):
     """AdaptiveSnapKVCluster, FFY0/AdaKV @ efe4e2e, rounds each head alone."""
     window, n = 8, 90
@@ -280,7 +281,7 @@ def test_a_head_that_holds_little_keeps_all_of_it_and_the_others_get_the_rest():
     assert Adaptive(0.5).counts(slots, window_of(0, 10), 5)[0].tolist() == [3, 8, 4]
 
 
-@pytest.mark.parametrize(
+@looped(
     ("shares", "most", "expected"),
     [
         ([2.5, 1.5], [9, 9], [3, 1]),
@@ -316,8 +317,8 @@ def test_scissorhands_drops_what_is_most_often_below_average():
     assert kept(scissorhands(window=3, recent=1), 4, passed) == [[0, 1, 3, 5]]
 
 
-@pytest.mark.parametrize("window", [1, 40, 90, 400])
-@pytest.mark.parametrize("block", [7, 32, 128])
+@looped("window", [1, 40, 90, 400])
+@looped("block", [7, 32, 128])
 def test_neglect_is_counted_over_the_last_rows_whatever_the_blocks(window, block):
     prompt = a_prompt(90, layers=1, dtype=torch.float64)
     attention = plain_attention(prompt.queries[0], prompt.keys[0], prompt.scale)

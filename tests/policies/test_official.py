@@ -9,8 +9,8 @@ copy of their code.
 
 from collections.abc import Callable
 
-import pytest
 import torch
+from looped import looped
 from official_cases import Case, digest, layers_of, projection, recorded, tensors
 from torch import Tensor
 
@@ -59,7 +59,7 @@ def last_rows(queries: Tensor, keys: Tensor) -> AttentionRows:
     return AttentionRows(logits.softmax(-1), 0, n - count, n, len(keys), logits=logits)
 
 
-@pytest.mark.parametrize("method", OURS)
+@looped("method", OURS)
 def test_the_slots_that_official_code_kept_are_ours(method):
     cases = recorded(method)
     assert len(cases) == 20
@@ -69,6 +69,6 @@ def test_the_slots_that_official_code_kept_are_ours(method):
         assert kept == (expected if len(expected) > 1 else expected * case.kv_heads), case
 
 
-@pytest.mark.parametrize("method", OURS)
+@looped("method", OURS)
 def test_the_tensors_are_those_that_official_code_was_given_bit_for_bit(method):
     assert [digest(case) for case, _, _ in recorded(method)] == [given for _, given, _ in recorded(method)]

@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 
 import pytest
 import torch
+from looped import looped
 from policy_prompts import Given, Prompt, a_later_view, a_prompt, a_view, measured, of_model, preserves, up_to
 from sampled import sampled
 from torch.nn.functional import pad
@@ -59,9 +60,9 @@ SNAPKV_WINDOWS = (
 )
 ACROSS_LAYERS = (*("pyramidkv", "pyramidkv-cumulative", "pyramid-1d", "pyramid-1d_div", "layer-defensivekv", "kvzip"),)
 ACROSS_HEADS = (*("ada-snapkv", "defensivekv", "ada-1d", "ada-1d_div", "epicache", "epicache-shared-budget"),)
-every_policy = pytest.mark.parametrize("name", policies.names())
-every_evicting_policy = pytest.mark.parametrize("name", EVICTING)
-every_crystal = pytest.mark.parametrize("name", CRYSTALS)
+every_policy = looped("name", policies.names())
+every_evicting_policy = looped("name", EVICTING)
+every_crystal = looped("name", CRYSTALS)
 
 
 def view_for(policy: Policy, prompt: Prompt = PROMPT, *, seed: int = 5) -> View:
@@ -74,7 +75,7 @@ def keep(policy: Policy, budget: int, prompt: Prompt = PROMPT, *, seed: int = 5)
     return policy.keep(view_for(policy, prompt, seed=seed), budget)
 
 
-@pytest.mark.parametrize(("name", "budget"), sampled(EVICTING, [200, 201, 257, 299], of=4))
+@looped(("name", "budget"), sampled(EVICTING, [200, 201, 257, 299], of=4))
 def test_budgets_are_exact(name, budget):
     policy = policies.get(name)
     counts = keep(policy, budget).sum(-1)
@@ -91,7 +92,7 @@ def test_budgets_are_exact(name, budget):
     assert policy.selection.unused == (2 if name in CRYSTALS else 0)
 
 
-@pytest.mark.parametrize(("name", "budget"), sampled(EVICTING, [200, 10 * N], of=2))
+@looped(("name", "budget"), sampled(EVICTING, [200, 10 * N], of=2))
 def test_an_eviction_leaves_what_the_policy_promises(name, budget):
     promises, counts = policies.get(name).promises, keep(policies.get(name), budget).sum(-1)
     if budget < N:
@@ -138,7 +139,7 @@ def test_a_slot_takes_the_bytes_that_the_policy_promises(name):
     assert (policy.state.slot_bytes(64, 4) == 2 * 64 * 4) == policy.promises.stores_as_computed
 
 
-@pytest.mark.parametrize(("name", "budget"), sampled(policies.names(), [N, N + 1, 10 * N], of=3))
+@looped(("name", "budget"), sampled(policies.names(), [N, N + 1, 10 * N], of=3))
 def test_a_budget_that_covers_everything_keeps_everything(name, budget):
     """But for what a routing bounds, of an answer: then the answer is thinned by another measure."""
     kept = keep(policies.get(name), budget)
@@ -161,7 +162,7 @@ def test_protected_slots_are_kept(name):
     assert keep(policy, 200)[..., protected].all()
 
 
-@pytest.mark.parametrize(
+@looped(
     ("name", "first", "last"),
     [
         ("random", 4, 128),
@@ -201,9 +202,7 @@ def test_policies_are_hashable_values(name):
     assert all(hash(signal) == hash(replace(signal)) for signal in policies.get(name).needs)
 
 
-@pytest.mark.parametrize(
-    ("name", "dtype"), sampled(policies.names(), [torch.bfloat16, torch.float16, torch.float64], of=3)
-)
+@looped(("name", "dtype"), sampled(policies.names(), [torch.bfloat16, torch.float16, torch.float64], of=3))
 def test_every_precision_works_and_scores_are_float32_or_better(name, dtype):
     policy = policies.get(name)
     prompt = a_prompt(N, dtype=dtype)
@@ -212,7 +211,7 @@ def test_every_precision_works_and_scores_are_float32_or_better(name, dtype):
     assert keep(policy, 210, prompt).any()
 
 
-@pytest.mark.parametrize(("name", "heads"), sampled(policies.names(), [(9, 3), (4, 4), (2, 1)], of=3))
+@looped(("name", "heads"), sampled(policies.names(), [(9, 3), (4, 4), (2, 1)], of=3))
 def test_query_heads_may_share_kv_heads(name, heads):
     q_heads, kv_heads = heads
     prompt = a_prompt(N, q_heads=q_heads, kv_heads=kv_heads, layers=4)
@@ -231,7 +230,7 @@ def test_a_default_device_elsewhere_changes_nothing(name):
         assert torch.equal(policy.keep(again, 210), expected)
 
 
-@pytest.mark.parametrize(
+@looped(
     ("name", "held"),
     [
         ("random", 132),
@@ -254,7 +253,7 @@ def test_a_budget_below_the_protected_set_is_refused_by_name(name, held):
         keep(policies.get(name), held - 1)
 
 
-@pytest.mark.parametrize(
+@looped(
     "name", ["random", "streaming", "scissorhands", "r-kv", "lagkv", "ahakv", "expected-attention", *SNAPKV_WINDOWS]
 )
 def test_a_budget_of_the_protected_set_keeps_just_that(name):
@@ -263,7 +262,7 @@ def test_a_budget_of_the_protected_set_keeps_just_that(name):
     assert torch.equal(keep(policy, int(protected.sum())), protected.expand(2, 2, N))
 
 
-@pytest.mark.parametrize("name", ["h2o", "h2o-window", "tova", "caote", "knorm", "keydiff", "longflow", *CRYSTAL_KVS])
+@looped("name", ["h2o", "h2o-window", "tova", "caote", "knorm", "keydiff", "longflow", *CRYSTAL_KVS])
 def test_a_single_slot_is_a_budget_where_nothing_is_protected(name):
     assert (keep(policies.get(name), 1).sum(-1) == 1).all()
 
@@ -342,7 +341,7 @@ LEVEL = [
 ]
 
 
-@pytest.mark.parametrize("name", LEVEL)
+@looped("name", LEVEL)
 def test_of_equal_scores_every_policy_keeps_the_lower_slots(name):
     """In each head, of what is not protected; of each segment of an answer, which here is all open."""
     policy = policies.get(name)
@@ -379,7 +378,7 @@ def test_scores_of_another_shape_are_refused_with_the_shape_that_they_want(shape
 
 # A stamp of RaaS is a whole number, which an attention that is no number does not renew; the engine fails a
 # lane before its policy sees such keys.
-@pytest.mark.parametrize("name", [name for name in MEASURING if name != "raas"])
+@looped("name", [name for name in MEASURING if name != "raas"])
 def test_what_is_not_finite_is_refused(name):
     prompt = a_prompt(N)
     for part in (prompt.keys[0, 0], prompt.values[0, 0], *prompt.hidden):
@@ -388,7 +387,7 @@ def test_what_is_not_finite_is_refused(name):
         keep(policies.get(name), 210, prompt)
 
 
-@pytest.mark.parametrize("name", CRYSTALS)
+@looped("name", CRYSTALS)
 def test_co_attention_that_was_not_measured_is_refused_by_name(name):
     policy = policies.get(name)
     assert len(policy.needs) == (2 if policy.scoring.breath else 1)
@@ -396,7 +395,7 @@ def test_co_attention_that_was_not_measured_is_refused_by_name(name):
         policy.keep(a_view(PROMPT, []), 210)
 
 
-@pytest.mark.parametrize("name", [name for name in MEASURING if name not in CRYSTALS])
+@looped("name", [name for name in MEASURING if name not in CRYSTALS])
 def test_each_signal_is_refused_by_name_where_it_was_not_measured(name):
     policy, view = policies.get(name), view_for(policies.get(name))
     assert set(view.signals) == policy.needs
@@ -458,7 +457,7 @@ def test_streams_of_swapped_layer_and_head_differ():
     assert not torch.equal(draw_uniform(0, 1, 2, 50), draw_uniform(1, 1, 2, 50))
 
 
-@pytest.mark.parametrize(
+@looped(
     "name",
     [
         "h2o",
@@ -505,7 +504,7 @@ OF_TOKENS = sorted(
 )
 
 
-@pytest.mark.parametrize("signal", OF_TOKENS, ids=repr)
+@looped("signal", OF_TOKENS, ids=repr)
 def test_a_signal_of_tokens_is_the_same_however_many_are_fed_at_once(signal):
     """In the prompt, where layers come one by one, and in the answer, where they come together."""
     prompt = a_prompt(210)
@@ -518,7 +517,7 @@ def test_a_signal_of_tokens_is_the_same_however_many_are_fed_at_once(signal):
         torch.testing.assert_close(other, found[0], rtol=1e-6, atol=1e-6)
 
 
-@pytest.mark.parametrize("signal", [signal for signal in OF_TOKENS if not isinstance(signal, QueryMoments)], ids=repr)
+@looped("signal", [signal for signal in OF_TOKENS if not isinstance(signal, QueryMoments)], ids=repr)
 def test_a_signal_of_tokens_knows_nothing_of_later_ones(signal):
     """Whoever measures half of it measures the first half of it: scores can be frozen.
 
@@ -624,11 +623,11 @@ def kept_at(view: View, policy: Policy, budget: int) -> torch.Tensor:
 
 
 LATER = [name for name in EVICTING if name not in CRYSTALS]
-every_later_policy = pytest.mark.parametrize("name", LATER)
+every_later_policy = looped("name", LATER)
 HELD = ([[220, 220], [220, 220]], [[260, 220], [231, 247]])
 
 
-@pytest.mark.parametrize(("name", "budget", "held"), sampled(LATER, [140, 177, 219], HELD, of=4))
+@looped(("name", "budget", "held"), sampled(LATER, [140, 177, 219], HELD, of=4))
 def test_a_later_event_meets_the_budget_with_slots_that_are_there(name, budget, held):
     policy = policies.get(name)
     kept = kept_at(an_event(policy, held), policy, budget).sum()
@@ -643,7 +642,7 @@ def test_a_later_event_with_room_for_all_keeps_what_is_there(name):
     assert kept != (name in BOUNDING and name in PRESERVING)
 
 
-@pytest.mark.parametrize("name", [name for name in EVICTING if name not in (*CRYSTALS, *PRESERVING, *MERGING)])
+@looped("name", [name for name in EVICTING if name not in (*CRYSTALS, *PRESERVING, *MERGING)])
 def test_slots_count_by_their_place_and_not_by_their_position(name):
     """Of a cache that holds every slot but one, what is kept is what a shorter prompt would keep.
 
@@ -659,7 +658,7 @@ def test_slots_count_by_their_place_and_not_by_their_position(name):
 
 
 # Spans of syn_mem-1 are of the first event alone, at which all heads hold the same.
-@pytest.mark.parametrize("name", [name for name in SHARED if name != "syn_mem-1"])
+@looped("name", [name for name in SHARED if name != "syn_mem-1"])
 def test_heads_that_hold_different_slots_have_no_score_for_a_token(name):
     policy = policies.get(name)
     view = view_for(policy)
@@ -670,8 +669,8 @@ def test_heads_that_hold_different_slots_have_no_score_for_a_token(name):
         policy.keep(view._replace(stored=stored), 200)
 
 
-@pytest.mark.parametrize("budget", [60, 101, 139])
-@pytest.mark.parametrize("held", [[[250, 40], [140, 160]], [[300, 20], [139, 139]]])
+@looped("budget", [60, 101, 139])
+@looped("held", [[[250, 40], [140, 160]], [[300, 20], [139, 139]]])
 def test_adaptive_heads_may_hold_less_than_the_budget(budget, held):
     """One of them holds less than the window, all of it protected."""
     policy = policies.get("ada-snapkv")
@@ -686,7 +685,7 @@ def test_layers_of_a_pyramid_may_hold_less_than_the_budget(budget):
     assert kept.sum() == 4 * budget
 
 
-@pytest.mark.parametrize("name", BOUNDING)
+@looped("name", BOUNDING)
 def test_a_routing_that_bounds_leaves_at_most_the_budget_at_every_event(name):
     """Also once 200 and 400 tokens have moved what it gives to whom, and where there is room for all."""
     policy, routed, left = policies.get(name, cadence=Cadence(interval=60)), None, []

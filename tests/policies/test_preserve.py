@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 import torch
+from looped import looped
 from policy_prompts import a_prompt, a_view, at_a_later_event
 
 import policies
@@ -17,7 +18,7 @@ def recency(recent, budget, held=4000):
     return int(found.sum())
 
 
-@pytest.mark.parametrize(
+@looped(
     ("recent", "slots"),
     [
         # For budgets of 3, 64, 67, 511, 512, 1024 slots, counted by hand.
@@ -35,7 +36,7 @@ def test_recency_is_a_number_or_a_share_of_the_budget_rounded_down(recent, slots
     assert [recency(recent, budget) for budget in (3, 64, 67, 511, 512, 1024)] == slots
 
 
-@pytest.mark.parametrize(
+@looped(
     "recent",
     [
         *(-1, 1.5, True, None, "", "16", "K", "K/0", "K/-4", "k/4", "2*K", " K/4", "K/4\n", "K/٤"),
@@ -68,7 +69,7 @@ def test_without_the_prompt_only_the_last_slots_of_each_head_stay():
     assert [head.nonzero().flatten().tolist() for head in both[0]] == [[0, 1, 2, 6, 7], [0, 1, 2, 3, 4]]
 
 
-@pytest.mark.parametrize(
+@looped(
     ("rule", "kept"),
     [
         # Of heads with 8 and 5 slots, at a budget of 10, counted by hand.
@@ -89,7 +90,7 @@ EVICTING = [name for name in policies.names() if policies.get(name).evicts]
 PROMPT = a_prompt(300)
 
 
-@pytest.mark.parametrize("name", EVICTING)
+@looped("name", EVICTING)
 def test_one_rule_holds_in_every_policy_whatever_it_protected_before(name):
     """The last 200 // 4 slots stay, also of a policy whose own window or sinks were longer or shorter."""
     policy = replace(policies.get(name), protect=Preserve(prompt=False, recent="K/4"))

@@ -4,6 +4,7 @@ from dataclasses import dataclass, replace
 
 import pytest
 import torch
+from looped import looped
 from policy_prompts import a_prompt, a_view
 
 import policies
@@ -52,8 +53,8 @@ def worst(longest):
     return (3, longest, *[1] * between, longest, *[1] * 127)
 
 
-@pytest.mark.parametrize("name", REFUSING)
-@pytest.mark.parametrize("longest", [1, 2, 9, 32])
+@looped("name", REFUSING)
+@looped("longest", [1, 2, 9, 32])
 def test_no_text_can_hold_back_more_than_the_reach_and_some_text_does(name, longest):
     sizes = worst(longest)
     assert sum(sizes) == N
@@ -67,7 +68,7 @@ def test_no_text_can_hold_back_more_than_the_reach_and_some_text_does(name, long
             policy.keep(view_of(sizes), most - 1)
 
 
-@pytest.mark.parametrize("seed", range(30))
+@looped("seed", range(30))
 def test_random_trunks_never_hold_back_more_than_the_reach(seed):
     generator = torch.Generator().manual_seed(seed)
     longest = int(torch.randint(1, 40, (1,), generator=generator))
@@ -93,7 +94,7 @@ def test_a_reach_counts_no_slot_twice_and_none_that_is_not_there():
         assert policy.reach(protected) == min(n, 194)
 
 
-@pytest.mark.parametrize("name", [name for name in policies.names() if name not in CRYSTALS])
+@looped("name", [name for name in policies.names() if name not in CRYSTALS])
 def test_what_single_slots_protect_reaches_no_further(name):
     policy = policies.get(name)
     protected = policy.protect.slots(torch.ones(N, dtype=torch.bool), 200, decoding=False)
@@ -106,7 +107,7 @@ def test_a_trunk_of_one_slot_reaches_no_further():
     assert policy.reach(protected) == 132
 
 
-@pytest.mark.parametrize("budget", [132, 133, 150, 184])
+@looped("budget", [132, 133, 150, 184])
 def test_over_budget_keeps_the_protected_trunks_and_nothing_else(budget):
     """Eq. 31: B_avail is negative, so that every other trunk goes; 185 of the 300 slots stay."""
     sizes = (20, 30, 25, 25, 35, 40, *[25] * 5)  # slots 0 to 3 lie in the first, 172 to 299 in the last 6

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 from gguf import quants
+from looped import looped
 
 import policies
 from policies.quantised.channels import ByChannel
@@ -159,7 +160,7 @@ def test_fp8_is_the_nearest_e4m3_and_the_largest_for_what_is_beyond():
     assert fp8.decode(fp8.encode(torch.tensor([torch.nan]))).isnan().all()  # the lane fails and does not go on
 
 
-@pytest.mark.parametrize("name", FORMATS)
+@looped("name", FORMATS)
 def test_a_vector_is_packed_alone_whatever_stands_beside_it(name):
     """One by one, of several heads and lanes, as views, in every precision that a model has."""
     ours, rows = FORMATS[name], numbers()[:24]
@@ -175,9 +176,7 @@ def test_a_vector_is_packed_alone_whatever_stands_beside_it(name):
         assert ours.encode(rows.to(dtype)).equal(ours.encode(rows.to(dtype).float()))
 
 
-@pytest.mark.parametrize(
-    ("state", "size"), [("q8_0", 136), ("q5_0", 88), ("q4_0", 72), ("fp8", 128), ("token-4", 80), ("token-2", 48)]
-)
+@looped(("state", "size"), [("q8_0", 136), ("q5_0", 88), ("q4_0", 72), ("fp8", 128), ("token-4", 80), ("token-2", 48)])
 def test_the_state_of_any_policy_is_set_by_its_name(state, size):
     parent = policies.get("1d")
     child = policies.get("1d", {"state": state})
@@ -188,7 +187,7 @@ def test_the_state_of_any_policy_is_set_by_its_name(state, size):
     assert policies.get("1d", {"state": "verbatim"}) == parent
 
 
-@pytest.mark.parametrize("state", STATES)
+@looped("state", STATES)
 def test_an_audit_without_torch_knows_the_settings_of_a_state(state):
     settings = structure(policies.get("1d", {"state": state}))
     locked = {path: text.strip("'") for path, text in settings.items() if path.partition(".")[0] == "state"}
@@ -201,7 +200,7 @@ def test_keys_and_values_may_have_a_format_each():
     assert child.state.slot_bytes(64, 4) == 68 + 36
 
 
-@pytest.mark.parametrize(
+@looped(
     ("name", "settings", "says"),
     [
         ("1d", {"state": "q80"}, "state: no state is named 'q80'; did you mean 'q8_0'"),

@@ -5,6 +5,7 @@ from dataclasses import dataclass, is_dataclass, replace
 from decimal import Decimal
 
 import pytest
+from looped import looped
 from policy_prompts import a_later_view, a_prompt, a_view, up_to
 
 import policies
@@ -193,7 +194,7 @@ REFUSED = {
 }
 
 
-@pytest.mark.parametrize(("name", "path", "given"), REFUSED, ids=str)
+@looped(("name", "path", "given"), REFUSED, ids=str)
 def test_what_cannot_be_set_is_refused_in_one_line_that_begins_with_the_path(name, path, given):
     with pytest.raises(ValueError, match=REFUSED[name, path, given]) as refusal:
         policies.get(name, {path: given})
@@ -202,7 +203,7 @@ def test_what_cannot_be_set_is_refused_in_one_line_that_begins_with_the_path(nam
     assert "\n" not in said
 
 
-@pytest.mark.parametrize(
+@looped(
     ("make", "message"),
     [
         (lambda: Impact(rarity="rare"), "rarity must be one of logarithmic, inverse, exponential, document"),
@@ -239,7 +240,7 @@ def test_a_part_and_what_is_in_it_cannot_both_be_set():
         policies.get("crystal", {"scoring.breath": None, "scoring.breath.hops": 1})
 
 
-@pytest.mark.parametrize("name", policies.names())
+@looped("name", policies.names())
 def test_every_setting_that_is_printed_can_be_set_to_what_it_is(name):
     """All but the names of parts, and a setting that a class no longer has."""
     policy, printed = policies.get(name), structure(policies.get(name))
@@ -279,7 +280,7 @@ def set_or_refused(policy: Policy, path: str, given: object) -> Policy | None:
     return None
 
 
-@pytest.mark.parametrize(("name", "path"), parts())
+@looped(("name", "path"), parts())
 def test_a_value_is_refused_by_its_path_or_the_policy_works_with_it(name, path):
     """At the end of a prefill and, of CrystalCache, at the event after it."""
     parent = policies.get(name)

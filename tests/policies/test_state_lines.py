@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 import torch
+from looped import looped
 from policy_prompts import Given, a_prompt, a_view
 
 import policies
@@ -93,7 +94,7 @@ def test_nothing_is_pinned_before_the_answer_begins():
     assert StateLines().pins(view._replace(token_ids=torch.zeros(13, dtype=torch.long)), 8).sum() == 2
 
 
-@pytest.mark.parametrize("budget", range(8))
+@looped("budget", range(8))
 def test_pins_never_take_more_than_what_is_left(budget):
     """Of 12 slots; the last two come first, and lines take half of the budget at most."""
     found = StateLines().pins(seen(12, [range(1, 3), range(3, 4), range(4, 6)], prompt=1), budget)
@@ -105,7 +106,7 @@ def test_pins_never_take_more_than_what_is_left(budget):
         assert int(kept.sum()) == budget
 
 
-@pytest.mark.parametrize(("share", "slots"), [(0.29, 29), (0.5, 50), (0.07, 7), (0, 0), (1, 100)])
+@looped(("share", "slots"), [(0.29, 29), (0.5, 50), (0.07, 7), (0, 0), (1, 100)])
 def test_a_share_is_of_the_number_as_it_is_written(share, slots):
     """In floats, 0.29 of 100 is 28.999999999999996."""
     lines = [range(at, at + 1) for at in range(110)]
@@ -122,7 +123,7 @@ SLOTS = [
 ]
 
 
-@pytest.mark.parametrize("name", SLOTS)
+@looped("name", SLOTS)
 def test_marked_lines_stay_in_every_policy(name):
     """Budget 32: the last 4 slots, and of lines 12 tokens, but no third line of 8."""
     policy = replace(policies.get(name), protect=MARKED, cadence=Cadence())

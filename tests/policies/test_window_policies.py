@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from looped import looped
 from policy_prompts import Prompt, a_prompt, a_view, measured
 
 import policies
@@ -44,7 +45,7 @@ def test_the_window_is_kept_latest_first_when_the_budget_is_below_it():
         assert policy.keep(view, budget)[1, 1].nonzero().flatten().tolist() == list(range(first, 60))
 
 
-@pytest.mark.parametrize("n", [3, 8, 9, 130, 140])
+@looped("n", [3, 8, 9, 130, 140])
 def test_attention_before_the_window_is_a_softmax_over_those_slots_alone(n):
     """Whatever blocks the rows come in: 130 and 140 cut the window of the last eight in two."""
     prompt, window = a_prompt(n, dtype=torch.float64, layers=1), 8
@@ -75,8 +76,8 @@ def test_fewer_queries_than_the_window_are_those_that_there_are():
     assert not found[:, 4:].any()
 
 
-@pytest.mark.parametrize("name", ["snapkv", "pyramidkv", "chunkkv", "ada-snapkv"])
-@pytest.mark.parametrize("n", [1, 20, 32, 33])
+@looped("name", ["snapkv", "pyramidkv", "chunkkv", "ada-snapkv"])
+@looped("n", [1, 20, 32, 33])
 def test_a_prompt_within_the_window_is_kept_whole_where_events_follow(name, n):
     policy = policies.get(name, cadence=Cadence(interval=16))
     view = a_view(a_prompt(n), [policy])

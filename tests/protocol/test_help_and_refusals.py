@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 import studies
+from looped import looped
 
 from protocol.lock import lock
 
@@ -62,7 +63,7 @@ def test_the_commands_are_found():
     assert {"audit", "confirm", "export", "models", "register", "status", "tasks"} <= set(COMMANDS)
 
 
-@pytest.mark.parametrize("name", COMMANDS)
+@looped("name", COMMANDS)
 def test_help_says_what_a_command_does_and_with_what_it_exits(name):
     status, out, _ = run(name, "--help")
     assert status == 0
@@ -125,7 +126,7 @@ def test_json_of_a_finished_study_is_one_object(arguments):
     assert out.count("\n") == 1
 
 
-@pytest.mark.parametrize("name", COMMANDS)
+@looped("name", COMMANDS)
 def test_an_unknown_option_is_refused_in_one_line(name):
     status, out, err = run(name, "--force")
     assert (status, out) == (2, "")

@@ -5,6 +5,7 @@ import sys
 
 import pytest
 import studies
+from looped import looped
 
 import policies
 from protocol.plan import toml_reader
@@ -45,7 +46,7 @@ def test_the_evidence_holds_without_torch_and_after_the_code_changed(name, chang
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-@pytest.mark.parametrize("path", PROTOCOLS, ids=lambda path: path.parent.name)
+@looped("path", PROTOCOLS, ids=lambda path: path.parent.name)
 def test_a_protocol_is_read_whether_it_was_locked_or_waits_for_a_machine(path):
     protocol = toml_reader.parse(path.read_bytes(), str(path))
     assert {arm.policy for arm in protocol.arms if protocol.decodes} <= set(policies.names())

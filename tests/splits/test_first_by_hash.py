@@ -3,6 +3,7 @@
 import hashlib
 
 import pytest
+from looped import looped
 
 import splits
 from protocol import tasks
@@ -11,7 +12,7 @@ from protocol.formats.refusals import BadInput
 from protocol.preflight import task_splits
 
 
-@pytest.mark.parametrize("name", tasks.TASKS)
+@looped("name", tasks.TASKS)
 def test_a_smaller_part_of_a_split_is_part_of_a_larger_one_in_the_order_of_the_source(name):
     whole = task_splits.read_split(name, tasks.get(name))
     before: set[str] = set()

@@ -7,6 +7,7 @@ from math import atanh, comb, sqrt
 from statistics import NormalDist
 
 import pytest
+from looped import looped
 from scipy import stats
 
 from analysis.claims.printed_tests import (
@@ -20,7 +21,7 @@ from analysis.claims.printed_tests import (
 from analysis.claims.rounding import Range, chance, counts, rounding_range
 
 
-@pytest.mark.parametrize(
+@looped(
     ("text", "low", "high"),
     [
         ("0.750", "0.7495", "0.7505"),
@@ -34,7 +35,7 @@ def test_a_printed_decimal_stands_for_all_that_rounds_to_it(text, low, high):
     assert rounding_range(text) == (Fraction(low), Fraction(high))
 
 
-@pytest.mark.parametrize("text", ["nan", "inf", "1e3", "", " 0.5", "0,5", ".5", "five", "0.5 ", "--1"])
+@looped("text", ["nan", "inf", "1e3", "", " 0.5", "0,5", ".5", "five", "0.5 ", "--1"])
 def test_what_is_no_printed_decimal_is_refused(text):
     with pytest.raises(ValueError, match="not a printed decimal"):
         rounding_range(text)
@@ -46,7 +47,7 @@ def test_both_manners_of_rounding_are_possible():
     assert list(counts(rounding_range("0.12"), 8)) == [1]
 
 
-@pytest.mark.parametrize("answers", [7, 15, 60, 299])
+@looped("answers", [7, 15, 60, 299])
 def test_exactly_the_values_that_some_count_rounds_to_are_possible(answers):
     printed = {
         str((Decimal(k) / answers).quantize(Decimal("0.001"), mode))
@@ -114,7 +115,7 @@ def test_equal_margins_never_differ():
     assert paired_bounds(30, 30, 60) == (1, 1)
 
 
-@pytest.mark.parametrize("bad", [(-1, 3, 5), (6, 3, 5), (3, 6, 5), (0, 0, 0)])
+@looped("bad", [(-1, 3, 5), (6, 3, 5), (3, 6, 5), (0, 0, 0)])
 def test_impossible_counts_are_refused(bad):
     with pytest.raises(ValueError, match="impossible"):
         paired_bounds(*bad)
@@ -150,7 +151,7 @@ def test_a_p_that_follows_from_its_interval_agrees():
     assert found.size
 
 
-@pytest.mark.parametrize(
+@looped(
     ("p", "decision", "size"),
     [("0.30", False, False), ("0.0001", True, False), ("0.02", True, False), ("0.0040", True, True)],
 )

@@ -5,6 +5,7 @@ import re
 from pathlib import Path
 
 import pytest
+from looped import looped
 
 from analysis.claims.__main__ import main
 from analysis.claims.functions import INFERENTIAL
@@ -227,7 +228,7 @@ def test_four_papers_and_a_blog_post_are_shipped():
     ]
 
 
-@pytest.mark.parametrize(
+@looped(
     ("claim", "verdict"),
     [
         # The paper's branch rule on its own numbers.

@@ -4,6 +4,7 @@ import tomllib
 from pathlib import Path
 
 import pytest
+from looped import looped
 
 from analysis.claims.expression import ExpressionError, decide
 from analysis.claims.levels import Level
@@ -23,7 +24,7 @@ def truth(paper, form):
     return decide(form, paper, paper.names).truth
 
 
-@pytest.mark.parametrize(
+@looped(
     ("form", "holds"),
     [(form, holds) for name, holds in (("hold", True), ("fail", False), ("undecided", None)) for form in FORMS[name]],
 )
@@ -46,7 +47,7 @@ def test_a_range_of_p_is_said_with_its_counts(paper):
     assert reasons == ("McNemar p (20 and 10 of 60) 0.002 to 0.099 <= 0.05",)
 
 
-@pytest.mark.parametrize(("form", "why"), FORMS["refused"])
+@looped(("form", "why"), FORMS["refused"])
 def test_a_form_that_means_nothing_is_refused(paper, form, why):
     with pytest.raises(ValueError, match=why.replace("(", r"\(")) as refused:
         decide(form, paper, paper.names)
@@ -65,9 +66,7 @@ def test_what_is_denied_is_said_with_a_not(paper):
     assert found == (True, ("not (0.583 > 0.767)",), Level.ARITHMETIC)
 
 
-@pytest.mark.parametrize(
-    ("form", "level"), [(form, Level[name.upper()]) for name, forms in FORMS["levels"].items() for form in forms]
-)
+@looped(("form", "level"), [(form, Level[name.upper()]) for name, forms in FORMS["levels"].items() for form in forms])
 def test_the_level_of_a_form_is_what_its_numbers_went_through(paper, form, level):
     assert decide(form, paper, paper.names).level is level
 

@@ -1,6 +1,6 @@
 """What is declared of policies is what they are."""
 
-import pytest
+from looped import looped
 
 import policies
 from analysis.hypotheses import paper_table
@@ -24,7 +24,7 @@ def test_every_policy_is_declared_and_no_other():
     assert set(HYPOTHESES) == set(CATALOGUE)
 
 
-@pytest.mark.parametrize("name", PARENTS)
+@looped("name", PARENTS)
 def test_a_policy_differs_from_what_it_starts_from_in_the_component_that_is_declared(name):
     differing = policies.diff(policies.get(name), policies.get(PARENTS[name]))
     assert list(differing) == ([HYPOTHESES[name].component] if HYPOTHESES[name].component else [])
@@ -55,7 +55,7 @@ def test_ancestors_are_named_from_the_parent_on():
     assert list_ancestors("1d") == []
 
 
-@pytest.mark.parametrize("name", HYPOTHESES)
+@looped("name", HYPOTHESES)
 def test_a_hypothesis_is_one_sentence(name):
     said = HYPOTHESES[name].hypothesis
     assert said[0].isupper() or said[0].isdigit()

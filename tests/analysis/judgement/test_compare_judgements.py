@@ -4,6 +4,7 @@ import copy
 from typing import Any
 
 import pytest
+from looped import looped
 
 from analysis.judgement.compare_judgements import NOTHING, FieldDifference, find_differences
 
@@ -86,7 +87,7 @@ def test_a_study_that_is_not_small_has_the_word_of_its_rule():
     assert [one.path for one in find_differences(before() | {"verdict": "CONFIRMED"}, large).decisive] == ["verdict"]
 
 
-@pytest.mark.parametrize(
+@looped(
     ("field", "value"),
     [
         ("low", "0.000500"),  # 0.0195 of an interval of 0.16 away
@@ -103,7 +104,7 @@ def test_bounds_and_p_of_another_method_that_decide_the_same_are_alike(field, va
     assert found.all == found.computed == [FieldDifference(f"contrasts[0].{field}", value, ROW[field])]
 
 
-@pytest.mark.parametrize(
+@looped(
     ("field", "value"),
     [
         ("low", "0.000000"),  # reaches zero
@@ -135,12 +136,12 @@ def test_what_decides_otherwise_is_named(field, value):
     assert found.all == found.decisive
 
 
-@pytest.mark.parametrize("field", sorted(TODAY.keys() - {"label", "does_not_prove"}))
+@looped("field", sorted(TODAY.keys() - {"label", "does_not_prove"}))
 def test_every_field_but_sentences_decides(field):
     assert find_differences(TODAY | {field: "CONFIRMED"}, TODAY).decisive
 
 
-@pytest.mark.parametrize("field", sorted(TODAY.keys() - {"label", "does_not_prove", "gate"}))
+@looped("field", sorted(TODAY.keys() - {"label", "does_not_prove", "gate"}))
 def test_no_field_but_that_of_no_gate_may_be_left_out(field):
     written = {name: value for name, value in TODAY.items() if name != field}
     assert [one.path for one in find_differences(written, TODAY).decisive] == [field]
@@ -154,7 +155,7 @@ def test_sentences_are_told_apart():
     assert find_differences(TODAY | {"does_not_prove": ["Equality."]}, TODAY).decisive == []
 
 
-@pytest.mark.parametrize(
+@looped(
     ("field", "value"),
     [
         ("label", "confirmatory-grade"),  # another grade
@@ -184,7 +185,7 @@ def test_only_the_judgement_itself_has_such_sentences(field):
     assert find_differences(TODAY | {"selected": {field: "x"}}, TODAY | {"selected": {field: "y"}}).decisive
 
 
-@pytest.mark.parametrize("written", [{}, [], None, "CONFIRMED", {"verdict": []}, {"contrasts": {"0": 1}}])
+@looped("written", [{}, [], None, "CONFIRMED", {"verdict": []}, {"contrasts": {"0": 1}}])
 def test_a_judgement_of_any_shape_is_compared(written):
     assert find_differences(written, TODAY).decisive
 

@@ -1,6 +1,7 @@
 from fractions import Fraction
 
 import pytest
+from looped import looped
 
 from analysis.rules import RULES
 from analysis.rules.branch import RoleCell, role_cells
@@ -74,7 +75,7 @@ def test_the_papers_table_gives_branch_a_in_both_forms():
     assert branch(TABLE_2) == branch(TABLE_2, symmetric=True) == "A"
 
 
-@pytest.mark.parametrize(
+@looped(
     ("changed", "letter", "symmetric"),
     [
         # the only qualifying primary cell
@@ -103,7 +104,7 @@ def test_the_level_of_one_cell_is_the_registered_alpha():
     assert branch(TABLE_2, alpha=0.001) == "C"
 
 
-@pytest.mark.parametrize("some", [[QWEN_64], [LLAMA_64], [], [*TABLE_2, cell("third", "0.1", 0.01)]])
+@looped("some", [[QWEN_64], [LLAMA_64], [], [*TABLE_2, cell("third", "0.1", 0.01)]])
 def test_a_branch_needs_both_roles_and_no_third(some):
     with pytest.raises(ValueError, match="primary and transfer"):
         branch(some)
@@ -119,7 +120,7 @@ def test_contrasts_take_the_roles_of_their_models():
 WON, FLAT, LOST = (0.05, 0.001), (0.001, 0.9), (-0.05, 0.001)
 
 
-@pytest.mark.parametrize(
+@looped(
     ("qwen", "llama", "unmatched", "letter", "verdict"),
     [
         (WON, WON, None, "A", CONFIRMED),
@@ -141,7 +142,7 @@ def test_the_verdict_of_a_branch(qwen, llama, unmatched, letter, verdict):
     assert branch_verdict(contrasts) == verdict
 
 
-@pytest.mark.parametrize(
+@looped(
     ("other", "symmetric", "verdict"),
     [
         ((-0.418, 0.0001), "B", INCONCLUSIVE),  # far beyond the corrected level
@@ -158,7 +159,7 @@ def test_a_primary_contrast_that_is_lost_keeps_branch_a_from_confirming(other, s
         assert branch_verdict(order) == verdict
 
 
-@pytest.mark.parametrize(
+@looped(
     ("qwen", "llama", "void", "letter", "verdict"),
     [
         (WON, WON, "qwen", None, INCONCLUSIVE),  # a loss there would rule A out in the symmetric form
@@ -170,7 +171,7 @@ def test_a_primary_contrast_that_is_lost_keeps_branch_a_from_confirming(other, s
         (FLAT, WON, "qwen", None, INCONCLUSIVE),
     ],
 )
-@pytest.mark.parametrize("seen", [WON, FLAT, LOST])
+@looped("seen", [WON, FLAT, LOST])
 def test_a_letter_stands_only_where_no_uninformative_cell_could_change_it(qwen, llama, void, letter, verdict, seen):
     contrasts = [of("qwen", *qwen), of("llama", *llama), of(void, *seen)._replace(informative=False)]
     assert branch_verdict(contrasts) == verdict
@@ -194,7 +195,7 @@ def test_a_transfer_mean_of_zero_lanes_is_not_positive_whatever_its_rounded_mean
     assert branch(role_cells(contrasts, MODELS)) == "A"
 
 
-@pytest.mark.parametrize("rule", RULES)
+@looped("rule", RULES)
 def test_an_empty_family_has_no_verdict_and_no_report(rule):
     decision = ALPHA | MODELS | {"at_least": 0, "margin": "0.05", "subject": "own", "others": []}
     with pytest.raises(ValueError, match=r"contrasts|cells"):
@@ -214,7 +215,7 @@ UNMATCHED_BETTER, UNMATCHED_HARM = (one._replace(matched=False) for one in (BETT
 UNMATCHED_EVEN, UNMATCHED_BELOW = (one._replace(matched=False) for one in (EVEN, BELOW_ZERO))
 
 
-@pytest.mark.parametrize(
+@looped(
     ("four", "verdict"),
     [
         ([BETTER, BETTER, EVEN, EVEN], CONFIRMED),
@@ -253,11 +254,11 @@ def test_wins_and_losses_are_told_by_the_adjusted_p_and_harm_by_p_alone(alone, a
     assert superior([BETTER, EVEN, lost], 1) == verdict
 
 
-@pytest.mark.parametrize(
+@looped(
     ("p", "others", "verdict"),
     [(0.04, 0, REFUTED), (0.026, 1, INCONCLUSIVE), (0.024, 1, REFUTED), (0.024, 2, INCONCLUSIVE)],
 )
-@pytest.mark.parametrize("decisive", ["qwen", "llama"])
+@looped("decisive", ["qwen", "llama"])
 def test_a_branch_is_refuted_at_alpha_divided_by_the_contrasts_of_the_deciding_model(decisive, p, others, verdict):
     rest = [of(decisive, 0.001, 0.9)] * others + ([of("qwen", 0.1, 0.001)] if decisive == "llama" else [])
     contrasts = [of(decisive, -0.1, p), *rest, *[of("llama", -0.01, 0.9)] * 3]
@@ -284,7 +285,7 @@ TOO_GOOD = about(-0.01, 0.06, 0.001, 0.051)
 UNFAIR, UNFAIR_BELOW, UNFAIR_ABOVE = (one._replace(matched=False) for one in (INSIDE, BELOW, ABOVE))
 
 
-@pytest.mark.parametrize(
+@looped(
     ("family", "both_sides", "one_side"),
     [
         ([INSIDE], CONFIRMED, CONFIRMED),

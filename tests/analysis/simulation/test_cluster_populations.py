@@ -4,6 +4,7 @@ from collections import Counter
 
 import numpy as np
 import pytest
+from looped import looped
 
 from analysis.simulation import cluster_populations as populations
 from analysis.simulation import study_pool
@@ -19,7 +20,7 @@ def rng() -> np.random.Generator:
     return np.random.default_rng(0)
 
 
-@pytest.mark.parametrize("method", ["t", "cr2", "betting", "sign-flip"])
+@looped("method", ["t", "cr2", "betting", "sign-flip"])
 def test_a_simulated_study_has_the_p_of_the_judge(method):
     setting = ClusterSetting(Setting(SYMMETRIC, 0.4), 0.3)
     means = populations.draw_cluster_means(setting, SIZES, 3, 40, rng()) / 2 + 0.4
@@ -53,8 +54,8 @@ def test_where_whole_clusters_are_lost_the_others_gain_as_much():
     assert (means[means != -1] >= 0).all()
 
 
-@pytest.mark.parametrize("method", ["t", "cr2", "sign-flip", "bootstrap"])
-@pytest.mark.parametrize("mean", [0.0, 0.5, -1.0])
+@looped("method", ["t", "cr2", "sign-flip", "bootstrap"])
+@looped("mean", [0.0, 0.5, -1.0])
 def test_studies_without_any_spread_have_the_p_of_the_judge(method, mean):
     means = np.full((1, len(SIZES)), mean)
     answers, names = np.full((SIZES.sum(), 1), mean), np.repeat(np.arange(len(SIZES)), SIZES).astype(str).tolist()

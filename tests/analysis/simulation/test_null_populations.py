@@ -4,6 +4,7 @@ import itertools
 
 import numpy as np
 import pytest
+from looped import looped
 
 from analysis.simulation import null_populations, null_settings
 from analysis.simulation.null_settings import Setting
@@ -14,7 +15,7 @@ def mean(shares) -> float:
     return sum(share * (at - seeds) / seeds for at, share in enumerate(shares))
 
 
-@pytest.mark.parametrize("seeds", [1, 2, 3, 5])
+@looped("seeds", [1, 2, 3, 5])
 def test_no_arm_is_better_in_any_setting_and_the_shares_are_whole(seeds):
     found = null_settings.settings(seeds)
     assert len(found) == (7 if seeds == 1 else 21)
@@ -25,8 +26,8 @@ def test_no_arm_is_better_in_any_setting_and_the_shares_are_whole(seeds):
         assert mean(shares) == pytest.approx(0, abs=1e-12)
 
 
-@pytest.mark.parametrize("margin", [0.02, 0.2])
-@pytest.mark.parametrize("seeds", [1, 3, 5])
+@looped("margin", [0.02, 0.2])
+@looped("seeds", [1, 3, 5])
 def test_at_a_margin_the_subject_is_worse_by_just_that(seeds, margin):
     found = null_settings.settings(seeds, margin=True)
     assert len(found) == (14 if seeds == 1 else 42)
@@ -37,8 +38,8 @@ def test_at_a_margin_the_subject_is_worse_by_just_that(seeds, margin):
         assert mean(shares) == pytest.approx(-margin)
 
 
-@pytest.mark.parametrize(("discordance", "seeds"), [(0.25, 1), (0.10, 1), (0.17, 3)])
-@pytest.mark.parametrize("margin", [0.0, 0.05])
+@looped(("discordance", "seeds"), [(0.25, 1), (0.10, 1), (0.17, 3)])
+@looped("margin", [0.0, 0.05])
 def test_the_symmetric_one_is_that_of_problems_drawn_one_by_one(discordance, seeds, margin):
     setting = Setting("symmetric", discordance)
     found = null_populations.shares(setting._replace(loss_kind="many small losses"), seeds, margin)

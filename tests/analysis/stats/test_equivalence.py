@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from looped import looped
 from scipy import stats
 from statsmodels.stats.weightstats import DescrStatsW
 
@@ -18,8 +19,8 @@ def rng() -> np.random.Generator:
     return np.random.default_rng(0)
 
 
-@pytest.mark.parametrize("seed", range(5))
-@pytest.mark.parametrize("margin", [0.02, 0.05, 0.2])
+@looped("seed", range(5))
+@looped("margin", [0.02, 0.05, 0.2])
 def test_both_sides_are_statsmodels_tost_and_scipys_one_sided_tests(seed, margin):
     means = study(80, seed, 0.1, 0.08).mean(axis=1)
     found = tost(means[:, None], margin)  # halves, which have no exact chance on whole numbers
@@ -54,7 +55,7 @@ def test_the_bootstrap_counts_resampled_means_at_or_beyond_each_margin():
     assert (found.p_worse, found.p_better) == ((below + 1) / (reps + 1), (above + 1) / (reps + 1))
 
 
-@pytest.mark.parametrize("method", [name for name in equivalence.METHODS if name != "betting"])
+@looped("method", [name for name in equivalence.METHODS if name != "betting"])
 def test_answers_that_all_agree_bound_the_share_that_may_not(method):
     # 60 problems without a loss: at a margin of 5 % its chance is 0.95^60 = 4.6 %, at 4 % it is 8.6 %.
     zeros = np.zeros((60, 3))
@@ -65,7 +66,7 @@ def test_answers_that_all_agree_bound_the_share_that_may_not(method):
         assert (found.low, -found.high) == pytest.approx((0.05 ** (1 / 60) - 1,) * 2)
 
 
-@pytest.mark.parametrize("value", [-1.0, -0.5, 0.5, 1.0])
+@looped("value", [-1.0, -0.5, 0.5, 1.0])
 def test_answers_that_all_differ_alike_are_bounded_in_the_same_way(value):
     found = tost(np.full((9, 2), [value, value]), 0.25, alpha=0.1)
     assert (found.p_worse <= 0.1) == (found.low > -0.25)
@@ -73,8 +74,8 @@ def test_answers_that_all_differ_alike_are_bounded_in_the_same_way(value):
     assert found.p_worse == (1.0 if value < 0 else pytest.approx(((1 - 0.25) / (1 + value)) ** 9))
 
 
-@pytest.mark.parametrize("method", equivalence.METHODS)
-@pytest.mark.parametrize(("lost", "problems"), [(0, 201), (1, 201), (4, 300), (9, 300)])
+@looped("method", equivalence.METHODS)
+@looped(("lost", "problems"), [(0, 201), (1, 201), (4, 300), (9, 300)])
 def test_losses_alone_are_never_surer_than_the_binomial_tail(method, lost, problems):
     # One loss in 201 at a margin of one point: 40 %, where t on its own says 8 %.
     difference = np.repeat([-1.0, 0.0], [lost, problems - lost])[:, None]
@@ -131,7 +132,7 @@ def test_a_study_at_the_margin_passes_a_little_less_often_than_the_level_where_m
     assert 0.02 < passed / studies < 0.05
 
 
-@pytest.mark.parametrize(
+@looped(
     ("change", "says"),
     [
         ({"margin": 0}, "margin: 0"),

@@ -1,5 +1,6 @@
 import numpy as np
 import pytest
+from looped import looped
 from scipy import stats
 
 from analysis.stats import bootstrap, paired_tests
@@ -28,8 +29,8 @@ def by(method: str, difference, level: float = 0.95, draws: int = 2_000, seed: i
 # ---------------------------------------------------------------- bootstrap
 
 
-@pytest.mark.parametrize(("problems", "seeds"), [(12, 1), (40, 3), (250, 2)])
-@pytest.mark.parametrize("level", [0.95, 1 - 0.05 / 6])
+@looped(("problems", "seeds"), [(12, 1), (40, 3), (250, 2)])
+@looped("level", [0.95, 1 - 0.05 / 6])
 def test_the_bootstrap_interval_is_scipys_percentile_interval(problems, seeds, level):
     difference = study(problems, seeds, problems)
     ours = bootstrap.paired(difference, reps=3_000, level=level, rng=np.random.default_rng(5))
@@ -75,20 +76,20 @@ def test_a_drawn_p_is_never_zero():
     assert by("sign-flip", difference, draws=99).p == pytest.approx(2 / 100)
 
 
-@pytest.mark.parametrize("method", METHODS)
+@looped("method", METHODS)
 def test_repeating_every_sample_of_a_problem_adds_no_information(method):
     difference = study(30, 2, 1)
     assert by(method, np.tile(difference, (1, 5))) == pytest.approx(by(method, difference), abs=1e-9)
 
 
-@pytest.mark.parametrize("method", METHODS)
+@looped("method", METHODS)
 def test_repeating_the_problems_does_add_information(method):
     difference = study(40, 1, 1)
     once, five = by(method, difference), by(method, np.tile(difference, (5, 1)))
     assert five.high - five.low < 0.6 * (once.high - once.low)
 
 
-@pytest.mark.parametrize("method", METHODS)
+@looped("method", METHODS)
 def test_exchanging_the_arms_mirrors_everything_but_p(method):
     difference = study(12, 1, 6)  # exact for sign flips
     one, other = by(method, difference, draws=10_000), by(method, -difference, draws=10_000)
@@ -119,8 +120,8 @@ def test_students_interval_stays_among_possible_differences():
 # ---------------------------------------------------------------- sign flips
 
 
-@pytest.mark.parametrize("seed", range(6))
-@pytest.mark.parametrize("seeds", [1, 3])
+@looped("seed", range(6))
+@looped("seeds", [1, 3])
 def test_exact_sign_flips_are_scipys_permutation_test(seed, seeds):
     difference = study(11, seeds, seed, drift=0.05 * seed)
     theirs = stats.permutation_test(
@@ -133,7 +134,7 @@ def test_exact_sign_flips_are_scipys_permutation_test(seed, seeds):
     assert by("sign-flip", difference, draws=2**11).p == pytest.approx(theirs.pvalue, abs=1e-12)
 
 
-@pytest.mark.parametrize(("gains", "losses", "equal"), [(9, 1, 3), (6, 0, 5), (4, 4, 4), (7, 3, 2), (1, 5, 0)])
+@looped(("gains", "losses", "equal"), [(9, 1, 3), (6, 0, 5), (4, 4, 4), (7, 3, 2), (1, 5, 0)])
 def test_with_one_seed_exact_sign_flips_are_mcnemars_test(gains, losses, equal):
     difference = np.array([[1.0]] * gains + [[-1.0]] * losses + [[0.0]] * equal)
     exact = stats.binomtest(gains, gains + losses).pvalue
@@ -220,8 +221,8 @@ def test_a_single_gain_excludes_no_small_loss():
 # ---------------------------------------------------------------- degenerate differences
 
 
-@pytest.mark.parametrize("method", METHODS)
-@pytest.mark.parametrize(
+@looped("method", METHODS)
+@looped(
     ("difference", "says"),
     [
         ([[1.0]], r"1 problem\(s\)"),
@@ -238,8 +239,8 @@ def test_a_difference_without_a_meaning_is_refused_by_name(method, difference, s
         by(method, difference)
 
 
-@pytest.mark.parametrize("method", COUNTING)
-@pytest.mark.parametrize("problems", [10, 60, 300])
+@looped("method", COUNTING)
+@looped("problems", [10, 60, 300])
 def test_no_discordance_at_all_gives_the_rule_of_three(method, problems):
     found = by(method, np.zeros((problems, 2)))
     assert (found.mean, found.p) == (0.0, 1.0)
@@ -251,7 +252,7 @@ def test_no_discordance_at_all_gives_the_rule_of_three(method, problems):
     assert found.high == pytest.approx(-np.log(chance) / problems, rel=0.2)
 
 
-@pytest.mark.parametrize("method", COUNTING)
+@looped("method", COUNTING)
 def test_the_rule_of_three_widens_with_the_level(method):
     nominal, simultaneous = (by(method, np.zeros((50, 1)), level=level).high for level in (0.95, 1 - 0.05 / 6))
     chance = 0.05 / 6 / (2 if method in TWO_TAILS else 1)
@@ -259,8 +260,8 @@ def test_the_rule_of_three_widens_with_the_level(method):
     assert simultaneous > nominal
 
 
-@pytest.mark.parametrize("method", COUNTING)
-@pytest.mark.parametrize("sign", [1.0, -1.0])
+@looped("method", COUNTING)
+@looped("sign", [1.0, -1.0])
 def test_problems_that_all_differ_alike_are_judged_by_the_sign_test(method, sign):
     found = by(method, np.full((9, 1), sign))
     assert (found.mean, found.p) == pytest.approx((sign, 2.0**-8))
@@ -268,9 +269,9 @@ def test_problems_that_all_differ_alike_are_judged_by_the_sign_test(method, sign
     assert 0 < abs(found.low if sign > 0 else found.high) < 1
 
 
-@pytest.mark.parametrize("method", METHODS)
-@pytest.mark.parametrize("problems", [30, 299])
-@pytest.mark.parametrize("seeds", [[1.0], [1.0, 0.0, 0.0], [-1.0, -1.0, -1.0]])
+@looped("method", METHODS)
+@looped("problems", [30, 299])
+@looped("seeds", [[1.0], [1.0, 0.0, 0.0], [-1.0, -1.0, -1.0]])
 def test_no_method_is_sure_of_anything_by_one_problem_that_differs(method, problems, seeds):
     # |t| is 1 whatever the number of problems: p = .32. Sign flips have p = 1.
     difference = np.zeros((problems, len(seeds)))

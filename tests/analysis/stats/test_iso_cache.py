@@ -1,5 +1,6 @@
 import numpy as np
 import pytest
+from looped import looped
 
 from analysis.stats.interval import DegenerateDifference
 from analysis.stats.memory_matching import (
@@ -20,9 +21,7 @@ def test_the_ratio_is_that_of_the_mean_slots_by_hand():
     assert found.is_matched is True
 
 
-@pytest.mark.parametrize(
-    ("subject", "fair"), [(102.0, True), (102.1, False), (100 / 1.02, True), (97.9, False), (100.0, True)]
-)
+@looped(("subject", "fair"), [(102.0, True), (102.1, False), (100 / 1.02, True), (97.9, False), (100.0, True)])
 def test_neither_arm_may_hold_more_than_the_tolerance_above_the_other(subject, fair):
     assert match_memory([[subject]] * 3, [[100.0]] * 3, tolerance=0.02).is_matched is fair
 
@@ -46,7 +45,7 @@ def test_a_long_problem_weighs_by_its_slots():
     assert match_memory([[30.0], [300.0]], [[10.0], [300.0]], tolerance=0.1).ratio == pytest.approx(330 / 310)
 
 
-@pytest.mark.parametrize(
+@looped(
     ("subject", "comparator", "says"),
     [
         ([[1.0], [2.0]], [[1.0]], r"the shapes are \(2, 1\) and \(1, 1\)"),
@@ -105,7 +104,7 @@ LOW = reference([[0, 0], [0, 1], [0, 0]], 60)
 HIGH = reference([[1, 1], [0, 1], [0, 1]], 120)
 
 
-@pytest.mark.parametrize(
+@looped(
     ("slots", "weight", "expected"),
     [
         (60, 0.0, [0, 0.5, 0]),  # the lower reference itself

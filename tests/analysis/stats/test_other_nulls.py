@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from looped import looped
 from scipy import stats
 
 from analysis.stats import bootstrap, paired_tests
@@ -29,7 +30,7 @@ def test_student_is_scipys_one_sample_test_of_that_mean(null):
     assert student_t(difference, null=null).p == pytest.approx(stats.ttest_1samp(difference.mean(axis=1), null).pvalue)
 
 
-@pytest.mark.parametrize("method", METHODS)
+@looped("method", METHODS)
 def test_the_null_moves_p_and_not_the_mean(method):
     difference = study(90, 2)
     zero, high = by(method, difference), by(method, difference, null=0.6)
@@ -39,8 +40,8 @@ def test_the_null_moves_p_and_not_the_mean(method):
     assert by(method, difference, null=round(float(difference.mean()), 12)).p > 0.9
 
 
-@pytest.mark.parametrize("method", [name for name in METHODS if name != "max-t"])
-@pytest.mark.parametrize("end", ["low", "high"])
+@looped("method", [name for name in METHODS if name != "max-t"])
+@looped("end", ["low", "high"])
 def test_p_falls_to_the_level_where_the_null_crosses_the_end_of_the_interval(method, end):
     difference = study(120, 4, seeds=3)
     at = getattr(by(method, difference), end)
@@ -76,7 +77,7 @@ def test_max_t_flips_what_differs_from_the_null_of_each_contrast():
         assert (one.low, one.high) == pytest.approx((other.low + null, other.high + null), abs=1e-7)
 
 
-@pytest.mark.parametrize("method", COUNTING)
+@looped("method", COUNTING)
 def test_where_all_problems_agree_p_is_the_chance_of_no_other_problem(method):
     # 40 problems without a difference: a mean of .05 takes 5 % of other ones, none seen with .95^40.
     tails = 2 if method in ("restricted-likelihood", "auto") else 1
@@ -97,7 +98,7 @@ def test_margins_need_not_be_as_far_on_both_sides():
     assert tost(difference, (0.02, 0.3)).p_worse > lower.p_worse
 
 
-@pytest.mark.parametrize("outside", [(-1.2, 0.1), (-0.1, 1.2), (1.0, 1.0), (-1.0, -1.0)])
+@looped("outside", [(-1.2, 0.1), (-0.1, 1.2), (1.0, 1.0), (-1.0, -1.0)])
 def test_margins_outside_the_possible_differences_are_refused(outside):
     with pytest.raises(ValueError, match="points, not percent"):
         tost(study(20, 1), outside)

@@ -1,5 +1,6 @@
 import numpy as np
 import pytest
+from looped import looped
 from sampled import sampled
 from scipy import stats
 
@@ -27,7 +28,7 @@ SMALL = [[2, 9, 1], [1, 6, 5], [0, 7, 5], [0, 5, 7], [4, 4, 4], [5, 6, 1], [0, 1
 THREE = [[0, 1, 1, 5, 1, 2, 2], [1, 0, 0, 5, 0, 3, 3], [0, 0, 2, 3, 4, 2, 1], [0, 0, 12, 0, 0, 0, 0]]
 
 
-@pytest.mark.parametrize("counts", [*SMALL, *THREE], ids=str)
+@looped("counts", [*SMALL, *THREE], ids=str)
 def test_simulated_p_values_of_exact_methods_are_those_of_the_methods(counts):
     for method in ("t", "sign-flip", "exact-bootstrap"):
         simulated = power.p_values(method, np.array([counts]), 2**12, rng())
@@ -35,8 +36,8 @@ def test_simulated_p_values_of_exact_methods_are_those_of_the_methods(counts):
         assert simulated[0] == pytest.approx(real.p, abs=1e-9), method
 
 
-@pytest.mark.parametrize("counts", [[1, 6, 5], [4, 4, 4], [0, 1, 1, 5, 1, 2, 2]], ids=str)
-@pytest.mark.parametrize("method", ["bootstrap", "sign-flip"])
+@looped("counts", [[1, 6, 5], [4, 4, 4], [0, 1, 1, 5, 1, 2, 2]], ids=str)
+@looped("method", ["bootstrap", "sign-flip"])
 def test_simulated_p_values_of_drawn_methods_have_the_mean_of_the_methods(method, counts):
     draws, repeats = 1_000, 60
     simulated = power.p_values(method, np.array([counts] * repeats), draws, rng())
@@ -83,12 +84,12 @@ def test_too_few_problems_detect_nothing():
     assert power.minimal_detectable_effect(10, CORRECTED, rng=rng()) is None
 
 
-@pytest.mark.parametrize(("alpha", "needed"), [(0.05, 2_000), (0.05 / 4, 8_000), (0.05 / 6, 12_000), (1.0, 100)])
+@looped(("alpha", "needed"), [(0.05, 2_000), (0.05 / 4, 8_000), (0.05 / 6, 12_000), (1.0, 100)])
 def test_fifty_draws_are_expected_in_each_tail(alpha, needed):
     assert power.draws_needed(alpha) == needed
 
 
-@pytest.mark.parametrize(
+@looped(
     ("method", "draws", "alpha", "problems", "enough"),
     [
         ("bootstrap", 2_000, 0.05, None, True),

@@ -4,6 +4,7 @@ import itertools
 
 import numpy as np
 import pytest
+from looped import looped
 from sampled import sampled
 from scipy import optimize, stats
 
@@ -43,8 +44,8 @@ def likeliest(counts: list[int], null: float) -> np.ndarray:
     return found.x
 
 
-@pytest.mark.parametrize("null", [-0.2, 0.0, 0.05])
-@pytest.mark.parametrize(
+@looped("null", [-0.2, 0.0, 0.05])
+@looped(
     "counts",
     [[3, 50, 9], [0, 50, 4], [0, 30, 0], [1, 0, 2, 40, 6, 3, 0], [0, 0, 0, 44, 16, 0, 0], [0, 0, 5, 20, 0, 0, 9]],
 )
@@ -79,7 +80,7 @@ def test_with_one_seed_gains_and_losses_have_equal_shares():
         assert found == pytest.approx([other, 1 - 2 * other, other])
 
 
-@pytest.mark.parametrize(("gains", "losses", "equal"), [(5, 0, 2), (3, 1, 3), (1, 0, 6), (4, 3, 0)])
+@looped(("gains", "losses", "equal"), [(5, 0, 2), (3, 1, 3), (1, 0, 6), (4, 3, 0)])
 def test_p_is_the_chance_over_all_outcomes_written_out(gains, losses, equal):
     n, each = gains + losses + equal, (gains + losses) / 2 / (gains + losses + equal)
     chance, reached = {1: each, 0: 1 - 2 * each, -1: each}, 0.0
@@ -90,8 +91,8 @@ def test_p_is_the_chance_over_all_outcomes_written_out(gains, losses, equal):
     assert compare(lanes([gains, equal, losses])).p == pytest.approx(found.p)
 
 
-@pytest.mark.parametrize("value", [-1, 0, 1])
-@pytest.mark.parametrize("null", [-0.1, 0.0, 0.03])
+@looped("value", [-1, 0, 1])
+@looped("null", [-0.1, 0.0, 0.03])
 def test_where_all_problems_agree_a_tail_is_the_chance_of_no_other_problem(value, null):
     counts = np.zeros((1, 3), dtype=np.int64)
     counts[0, value + 1] = 40
@@ -117,8 +118,8 @@ def test_a_tail_rises_and_falls_with_the_null(k):
         assert (higher[:, 1] >= lower[:, 1] - 1e-12).all()
 
 
-@pytest.mark.parametrize("level", [0.95, 1 - 0.05 / 12])
-@pytest.mark.parametrize("counts", [[1, 80, 9], [0, 99, 1], [0, 0, 3, 40, 9, 2, 1], [2, 0, 0, 0, 0, 0, 9]])
+@looped("level", [0.95, 1 - 0.05 / 12])
+@looped("counts", [[1, 80, 9], [0, 99, 1], [0, 0, 3, 40, 9, 2, 1], [2, 0, 0, 0, 0, 0, 9]])
 def test_the_interval_holds_the_nulls_that_the_test_keeps(counts, level):
     found, table = compare(lanes(counts), level=level), np.array([counts])
     for end, out in ((found.low, -1e-6), (found.high, 1e-6)):
@@ -148,8 +149,8 @@ def test_many_studies_in_blocks_are_answered_one_by_one(monkeypatch):
     )
 
 
-@pytest.mark.parametrize("null", [[0.02, 0, 0, 0.92, 0.06, 0, 0], [0, 0, 0.06, 0.92, 0, 0, 0.02]])
-@pytest.mark.parametrize("problems", [60, 299])
+@looped("null", [[0.02, 0, 0, 0.92, 0.06, 0, 0], [0, 0, 0.06, 0.92, 0, 0, 0.02]])
+@looped("problems", [60, 299])
 def test_few_total_losses_against_many_small_gains_do_not_break_the_level(null, problems):
     # Equal on average, and few of 299 problems are lost with every seed: without one of them t is too sure.
     alpha, studies = 0.05 / 12, 20_000

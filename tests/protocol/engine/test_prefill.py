@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 
 import pytest
 import torch
+from looped import looped
 from plain_forward import plain_forward
 from tiny_networks import FAMILIES, LAYERS, Q_HEADS, Noise, all_kept, answer, lane, noted, outside, tiny, words
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -67,8 +68,8 @@ def test_rows_of_a_later_chunk_that_share_no_mask_see_what_they_should(rows, sig
     assert_near(found.logits, plain.logits[-1])
 
 
-@pytest.mark.parametrize("chunk", CHUNKS)
-@pytest.mark.parametrize("window", [None, *WINDOWS])
+@looped("chunk", CHUNKS)
+@looped("window", [None, *WINDOWS])
 def test_sums_of_attention_are_those_of_a_loop_over_rows(chunk, window, plain):
     for signals in (EVERY, (AttentionSums(window),)):
         found = fed(tiny(), words(N), signals, chunk).signals[AttentionSums(window)]
@@ -79,7 +80,7 @@ def test_sums_of_attention_are_those_of_a_loop_over_rows(chunk, window, plain):
             assert_near(found[layer], sums)
 
 
-@pytest.mark.parametrize("chunk", CHUNKS)
+@looped("chunk", CHUNKS)
 def test_norms_and_hidden_changes_are_those_of_a_loop_over_tokens(chunk, plain):
     found = fed(tiny(), words(N), EVERY, chunk).signals
     for layer in range(LAYERS):
@@ -137,7 +138,7 @@ def test_chunks_of_any_size_give_what_one_piece_gives(family, chunk, device):
             assert_near(other, one)
 
 
-@pytest.mark.parametrize(("threads", "copies"), [(1, 1), (2, 1), (4, 2), (8, 4), (3, 1)])
+@looped(("threads", "copies"), [(1, 1), (2, 1), (4, 2), (8, 4), (3, 1)])
 def test_heads_that_are_held_several_times_for_the_threads_give_what_one_gives(threads, copies):
     model, context = tiny(), words(BLOCK + 41)  # the rows of the second block do not divide by 2
     once = fed(model, context, EVERY)
@@ -152,8 +153,8 @@ def test_heads_that_are_held_several_times_for_the_threads_give_what_one_gives(t
     assert_near(often.signals[EDGES][0].mass, once.signals[EDGES][0].mass)
 
 
-@pytest.mark.parametrize("chunk", [None, 3, 16])
-@pytest.mark.parametrize("recent", [1, 10, 40, 60])
+@looped("chunk", [None, 3, 16])
+@looped("recent", [1, 10, 40, 60])
 def test_the_last_queries_are_kept_whatever_the_chunks(chunk, recent):
     plain = plain_forward(tiny().network, words(40))
     found = fed(tiny(), words(40), chunk=chunk, recent=recent)

@@ -4,9 +4,9 @@ import hashlib
 import math
 
 import numpy as np
-import pytest
 import torch
 import transformers
+from looped import looped
 from tiny_networks import VOCABULARY, all_kept, answer, drawn, lane, outside, tiny
 
 from protocol.engine import sampling
@@ -35,7 +35,7 @@ def noise(draw, size):
     return sampling.gumbel(np.random.Philox(key=int.from_bytes(digest[:16])).random_raw(size))
 
 
-@pytest.mark.parametrize("size", [1, 3, 4, 189])  # a Philox makes four numbers at a time
+@looped("size", [1, 3, 4, 189])  # a Philox makes four numbers at a time
 def test_each_of_many_draws_has_the_stream_of_a_generator_of_its_own(size):
     made = [Draw(f"p{number % 7}", number % 3, number) for number in range(1000)]
     for draw, raw in zip(made, sampling.stream(made, size), strict=True):
@@ -48,8 +48,8 @@ def test_noise_is_finite_at_both_ends_of_the_stream_and_rises_with_it():
     assert (np.diff(sampling.gumbel(ends)) > 0).all()
 
 
-@pytest.mark.parametrize("temperature", [1e-9, 0.6, 1.0, 1e6])
-@pytest.mark.parametrize("spread", [0.0, 1.0, 30.0])
+@looped("temperature", [1e-9, 0.6, 1.0, 1e6])
+@looped("spread", [0.0, 1.0, 30.0])
 def test_the_token_is_the_one_that_noise_for_every_token_gives(temperature, spread):
     """Noise is formed for the tokens alone that it can lift to the top."""
     logits = spread * torch.randn(50, 70, generator=torch.Generator().manual_seed(3)).round(decimals=1)
@@ -82,7 +82,7 @@ def by_hand(shares, top_p):
 SHARES = [0.125, 0.5, 0.0625, 0.125, 0.125, 0.0625]  # exact in binary, as are their sums
 
 
-@pytest.mark.parametrize(
+@looped(
     ("top_p", "kept"),
     [
         (1e-9, {1}),
@@ -106,8 +106,8 @@ def test_of_many_tokens_that_are_equally_likely_the_lower_ids_are_in_the_nucleus
     assert found.tolist() == list(range(1024))
 
 
-@pytest.mark.parametrize("top_p", [0.05, 0.5, 0.9, 0.999])
-@pytest.mark.parametrize("temperature", [0.6, 1.0, 2.5])
+@looped("top_p", [0.05, 0.5, 0.9, 0.999])
+@looped("temperature", [0.6, 1.0, 2.5])
 def test_the_nucleus_is_that_of_transformers(top_p, temperature):
     logits = 3 * torch.randn(40, 300, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
     logits[:20, 100:] = -torch.inf

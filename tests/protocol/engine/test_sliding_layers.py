@@ -3,6 +3,7 @@
 import pytest
 import torch
 from hybrid_networks import SHAPES, WINDOW, hybrid, plain_hybrid
+from looped import looped
 from plain_forward import of_lane
 from tiny_networks import (
     DIM,
@@ -94,8 +95,8 @@ def test_evicted_lanes_equal_a_plain_forward_with_masks(family, logits_of):
         assert outcome.slots[0] == 15 * layers * KV_HEADS
 
 
-@pytest.mark.parametrize("family", ["Qwen3", "GptOss"])
-@pytest.mark.parametrize("name", ["streaming", "h2o"])
+@looped("family", ["Qwen3", "GptOss"])
+@looped("name", ["streaming", "h2o"])
 def test_streaming_and_h2o_keep_what_a_plain_loop_keeps(family, name):
     """Of the layers of full attention alone: sums of attention, sinks taking their share, heads apart."""
     model, prompt, budget = hybrid(family), outside(30), 12
@@ -175,7 +176,7 @@ def test_windows_are_counted_in_bytes_and_in_no_slots_and_are_the_same_with_ever
     assert short.window_bytes == 2 * min(WINDOW, 16) * LAYER
 
 
-@pytest.mark.parametrize(("tokens", "slots"), [(1, 16), (16, 16), (17, 32), (90, 96), (97, 100), (500, 100)])
+@looped(("tokens", "slots"), [(1, 16), (16, 16), (17, 32), (90, 96), (97, 100), (500, 100)])
 def test_a_ring_is_as_long_as_the_window_or_the_text(tokens, slots):
     assert capacity_of(100, tokens) == slots
 
@@ -228,8 +229,8 @@ def test_the_layers_of_a_hidden_signal_are_those_of_full_attention():
         answer(model, prompt, [lane(missing, 9)], max_new_tokens=1)
 
 
-@pytest.mark.parametrize("window", [1, 3, 600])
-@pytest.mark.parametrize("sinks", [None, (0.5, -1.0)])
+@looped("window", [1, 3, 600])
+@looped("sinks", [None, (0.5, -1.0)])
 def test_a_long_prefill_is_a_plain_loop_over_each_window(window, sinks):
     generator = torch.Generator().manual_seed(0)
     queries = torch.randn(2, 530, 4, dtype=torch.float64, generator=generator)

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from looped import looped
 from torch.multiprocessing.reductions import StorageWeakRef
 
 from protocol.engine.forward_step import ForwardStep, WatchedAttention
@@ -96,7 +97,7 @@ def test_the_last_lane_moves_into_a_place_that_is_freed_and_nothing_else_moves()
             assert [stored_slots(pool, place, layer) for layer in (0, 1)] == before[member]
 
 
-@pytest.mark.parametrize("gone", [{0}, {5}, {0, 1}, {4, 5}, {0, 5}, {1, 3, 5}, {0, 2, 4}, {0, 1, 2, 3, 4}])
+@looped("gone", [{0}, {5}, {0, 1}, {4, 5}, {0, 5}, {1, 3, 5}, {0, 2, 4}, {0, 1, 2, 3, 4}])
 def test_lanes_that_leave_together_take_no_slots_of_others_with_them(gone):
     pool = filled(range(6))
     before = {member: [stored_slots(pool, member, layer) for layer in (0, 1)] for member in range(6)}
@@ -199,9 +200,9 @@ LENGTHS = {
 }
 
 
-@pytest.mark.parametrize("new", [1, 4])
-@pytest.mark.parametrize("lengths", LENGTHS.values(), ids=LENGTHS)
-@pytest.mark.parametrize("watched", [(), (0,), (1, 0)])
+@looped("new", [1, 4])
+@looped("lengths", LENGTHS.values(), ids=LENGTHS)
+@looped("watched", [(), (0,), (1, 0)])
 def test_a_new_token_sees_the_slots_of_its_own_lane_and_head_and_what_is_watched_is_what_it_saw(lengths, new, watched):
     pool = random_pool(lengths, room=9)
     generator = torch.Generator().manual_seed(1)

@@ -4,6 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from looped import looped
 from test_slots import LENGTHS, attention_by_loops
 from tiny_networks import DEPTH, Adaptive, Noise, answer, competing, lane, noted, outside, tiny
 from varlen_by_loops import varlen_by_loops
@@ -39,8 +40,8 @@ def pool_of(lengths, room, attention):
     return pool
 
 
-@pytest.mark.parametrize("new", [1, 4])
-@pytest.mark.parametrize("lengths", LENGTHS.values(), ids=LENGTHS)
+@looped("new", [1, 4])
+@looped("lengths", LENGTHS.values(), ids=LENGTHS)
 def test_a_new_token_sees_the_slots_of_its_own_lane_and_head(lengths, new):
     pool = pool_of(lengths, 9, Attention(varlen_by_loops))
     generator = torch.Generator().manual_seed(1)
@@ -118,7 +119,7 @@ def test_ragged_heads_of_all_lanes_of_a_pool_go_through_one_call():
     assert counted.sequences == 3 * 2  # lanes x KV heads
 
 
-@pytest.mark.parametrize("name", NAMES)
+@looped("name", NAMES)
 def test_slots_that_weigh_in_the_logits_or_are_coded_stay_padded_and_no_others(name):
     policy, keys = policies.get(name), torch.zeros(2, 4, WIDTH)
     form = storage_formats.build_storage_format(tiny(), lane(competing(policy)))

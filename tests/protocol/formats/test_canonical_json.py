@@ -6,6 +6,7 @@ import pytest
 import rfc8785
 from hypothesis import given
 from hypothesis import strategies as st
+from looped import looped
 from sampled import sampled
 
 from protocol.formats import canonical
@@ -94,7 +95,7 @@ def test_digest_is_sha256_of_the_bytes():
     assert canonical.digest({"b": 1, "a": [True]}) == hashlib.sha256(b'{"a":[true],"b":1}').hexdigest()
 
 
-@pytest.mark.parametrize(
+@looped(
     ("value", "named"),
     [
         ({"a": [1, {"b": 0.5}]}, "a[1].b"),
@@ -116,7 +117,7 @@ def test_what_has_no_canonical_form_is_refused_with_its_place(value, named):
     assert "\n" not in str(refusal.value)
 
 
-@pytest.mark.parametrize(
+@looped(
     ("data", "named"),
     [
         (b'{"a":{"b":1,"b":2}}', "a.b occurs twice"),

@@ -8,6 +8,7 @@ from typing import get_args
 
 import pytest
 import studies
+from looped import looped
 
 from analysis.rules import verdict_line
 from figures import table
@@ -62,14 +63,14 @@ def test_every_column_of_a_table_is_explained():
     assert {COLUMNS.get(name, name) for name in columns} <= {*TERMS}
 
 
-@pytest.mark.parametrize("folder", JUDGED, ids=lambda folder: folder.name)
+@looped("folder", JUDGED, ids=lambda folder: folder.name)
 def test_a_capital_word_of_a_verdict_is_explained(folder):
     capital = {*re.findall(r"\b[A-Z]{6,}\b", table.verdict_table(page.read_judged(folder)))}
     assert capital
     assert capital <= {word for term in TERMS for word in term.split()}
 
 
-@pytest.mark.parametrize("name", ["protocol.status", "protocol.audit", "protocol.register", "figures.table"])
+@looped("name", ["protocol.status", "protocol.audit", "protocol.register", "figures.table"])
 def test_the_help_of_a_command_explains_its_terms(name):
     module, out = importlib.import_module(name), io.StringIO()
     with contextlib.redirect_stdout(out), contextlib.suppress(SystemExit):
@@ -101,7 +102,7 @@ REPLACED = {
 }
 
 
-@pytest.mark.parametrize("words", REPLACED)
+@looped("words", REPLACED)
 def test_words_that_newcomers_could_not_read_stand_in_no_code_that_prints(words):
     packages = ("protocol", "analysis", "figures", "policies", "kv_prereg")
     paths = [path for package in packages for path in (studies.ROOT / package).rglob("*.py")]

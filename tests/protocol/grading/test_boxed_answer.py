@@ -1,6 +1,7 @@
 r"""The last \boxed{...} by matching braces, and the characters that count as the same."""
 
 import pytest
+from looped import looped
 
 from protocol.grading import boxed, spelling
 from protocol.grading.boxed import LONGEST, last_box
@@ -27,7 +28,7 @@ BOXES = [  # text, what the last box holds
 ]
 
 
-@pytest.mark.parametrize(("text", "expected"), BOXES)
+@looped(("text", "expected"), BOXES)
 def test_the_last_box_is_read_by_matching_braces(text, expected):
     assert last_box(text) == expected
 
@@ -58,7 +59,7 @@ GRADES = [  # gold, text, status, answer
 ]
 
 
-@pytest.mark.parametrize(("gold", "text", "status", "answer"), GRADES)
+@looped(("gold", "text", "status", "answer"), GRADES)
 def test_a_text_is_graded_by_its_last_box(gold, text, status, answer):
     found = boxed.grade(gold, text)
     assert (found.status, found.answer) == (status, answer)
@@ -100,7 +101,7 @@ SPELLED = [  # gold, an answer that is spelled otherwise, is it the same?
 ]
 
 
-@pytest.mark.parametrize(("gold", "answer", "same"), SPELLED)
+@looped(("gold", "answer", "same"), SPELLED)
 def test_the_second_grader_sees_through_spelling_and_not_through_algebra(gold, answer, same):
     assert spelling.grade(gold, rf"\boxed{{{answer}}}").status == ("correct" if same else "wrong")
 

@@ -1,6 +1,6 @@
 """The last stated choice, and the traps on the way to it."""
 
-import pytest
+from looped import looped
 
 from protocol.grading import choice
 
@@ -77,7 +77,7 @@ LETTERS = [
 ]
 
 
-@pytest.mark.parametrize(("text", "stated"), LETTERS)
+@looped(("text", "stated"), LETTERS)
 def test_the_last_stated_letter_is_the_choice(text, stated):
     for gold in "ABCD":
         status = "no answer" if stated is None else "correct" if gold == stated else "wrong"
@@ -99,7 +99,7 @@ WORDS = [
 ]
 
 
-@pytest.mark.parametrize(("gold", "text", "status"), WORDS)
+@looped(("gold", "text", "status"), WORDS)
 def test_a_choice_that_is_no_letter_is_compared_whole(gold, text, status):
     assert choice.grade(gold, text).status == status
 
@@ -115,7 +115,7 @@ STATED = [
 ]
 
 
-@pytest.mark.parametrize(("text", "stated"), STATED)
+@looped(("text", "stated"), STATED)
 def test_the_class_that_stands_last_is_stated_and_the_longest_name_is_meant(text, stated):
     assert choice.find_last_class(text, CLASSES) == stated
 
@@ -124,8 +124,6 @@ def test_without_classes_none_is_stated():
     assert choice.find_last_class("Food", ()) is None
 
 
-@pytest.mark.parametrize(
-    "text", ["A " * 10**4, "((" * 10**4, "answer is " * 10**4, "not " * 10**4, "answer" + " " * 10**5]
-)
+@looped("text", ["A " * 10**4, "((" * 10**4, "answer is " * 10**4, "not " * 10**4, "answer" + " " * 10**5])
 def test_a_hostile_text_is_read_to_an_end(text):
     assert choice.grade("B", text).status in ("wrong", "no answer")

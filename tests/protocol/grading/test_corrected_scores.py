@@ -5,7 +5,7 @@ tests/peers/test_lm_eval_tasks.py holds what the official ones say of the same t
 
 import json
 
-import pytest
+from looped import looped
 
 from protocol.grading import corrected_scores
 from protocol.tasks.lm_eval_task import CRYSTALCACHE
@@ -34,7 +34,7 @@ CASES = [  # task, row, text, score
 ]
 
 
-@pytest.mark.parametrize(("task", "row", "text", "score"), CASES)
+@looped(("task", "row", "text", "score"), CASES)
 def test_the_answer_alone_is_scored(task, row, text, score):
     assert corrected_scores.get_scorer(task).grade(json.dumps(row), text).score == score
 
@@ -44,6 +44,6 @@ def test_every_subset_that_crystalcache_reports_has_a_second_opinion():
     assert all(corrected_scores.get_scorer(task) for task in CRYSTALCACHE)
 
 
-@pytest.mark.parametrize("task", ["gsm8k_cot", "longbench_dureader", "longbench", "babilong_qa1", "qasper"])
+@looped("task", ["gsm8k_cot", "longbench_dureader", "longbench", "babilong_qa1", "qasper"])
 def test_other_tasks_have_none(task):
     assert corrected_scores.get_scorer(task) is None

@@ -1,6 +1,6 @@
 """Exact match of a value in text that may hold anything."""
 
-import pytest
+from looped import looped
 
 from protocol.grading.exact import LONGEST, grade
 
@@ -28,13 +28,13 @@ CASES = [  # gold, text, status, answer
 ]
 
 
-@pytest.mark.parametrize(("gold", "text", "status", "answer"), CASES)
+@looped(("gold", "text", "status", "answer"), CASES)
 def test_a_text_is_graded_by_the_value_in_it(gold, text, status, answer):
     found = grade(gold, text)
     assert (found.status, found.answer) == (status, answer)
 
 
-@pytest.mark.parametrize(("gold", "text", "status", "answer"), CASES)
+@looped(("gold", "text", "status", "answer"), CASES)
 def test_a_grade_other_than_a_plain_correct_one_says_why(gold, text, status, answer):
     assert bool(grade(gold, text).reason) == (status != "correct" or len(text) > LONGEST)
 

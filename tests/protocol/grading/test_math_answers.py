@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 
 import pytest
+from looped import looped
 
 from protocol.formats.refusals import BadInput
 from protocol.grading import GRADERS, mathverify, worker
@@ -108,17 +109,17 @@ def boxes(answer: str) -> str:
     return rf"Therefore \boxed{{{answer}}}."
 
 
-@pytest.mark.parametrize("gold", GOLDS)
+@looped("gold", GOLDS)
 def test_a_gold_answer_verifies_against_itself(grader, gold):
     assert grader.compare(gold, gold) == "same"
 
 
-@pytest.mark.parametrize(("gold", "answer"), SAME)
+@looped(("gold", "answer"), SAME)
 def test_an_equal_answer_of_another_form_is_correct(grader, gold, answer):
     assert grader.grade(gold, boxes(answer)).status == "correct"
 
 
-@pytest.mark.parametrize(("gold", "answer"), DIFFERENT)
+@looped(("gold", "answer"), DIFFERENT)
 def test_another_answer_is_wrong_and_says_so(grader, gold, answer):
     grade = grader.grade(gold, boxes(answer))
     assert (grade.status, grade.answer) == ("wrong", answer)
@@ -129,7 +130,7 @@ def test_a_fraction_character_after_a_number_is_not_part_of_its_digits(grader):
     assert grader.grade("\\frac{21}{2}", boxes("2\N{VULGAR FRACTION ONE HALF}")).status == "wrong"
 
 
-@pytest.mark.parametrize(("gold", "answer", "status"), KNOWN)
+@looped(("gold", "answer", "status"), KNOWN)
 def test_what_math_verify_is_known_to_get_wrong_stays_known(grader, gold, answer, status):
     assert grader.grade(gold, boxes(answer)).status == status
 
@@ -292,7 +293,7 @@ def test_sympy_may_make_numbers_of_text(code):
     assert worker.restrict_to_numbers(lambda code: code)(code) == code
 
 
-@pytest.mark.parametrize(
+@looped(
     "code",
     [
         "Integer (1 )+Integer (1 )",

@@ -3,6 +3,7 @@
 import math
 
 import pytest
+from looped import looped
 
 from protocol.formats.refusals import BadInput
 from protocol.grading.program import ProgramGrader, ProgramLimits
@@ -21,7 +22,7 @@ def gold(*tests: str, **fields) -> str:
     return ProgramTests(tests=tests, names=("f",), **fields).to_gold()
 
 
-@pytest.mark.parametrize(
+@looped(
     "value",
     [
         *(None, True, False, 0, -7, 1 << 300, 0.1, -0.0, math.inf, 1j, "", "ä\n\ud800", b"\0\xff"),
@@ -51,13 +52,13 @@ def test_values_of_derived_classes_become_plain_and_others_do_not_cross():
             encode([value])
 
 
-@pytest.mark.parametrize("message", [7, "x", ["int", "7", 7], ["eval", "1"], ["int", "z"], ["dict", [1]], ["set", 1]])
+@looped("message", [7, "x", ["int", "7", 7], ["eval", "1"], ["int", "z"], ["dict", [1]], ["set", 1]])
 def test_what_no_encoding_gives_is_refused(message):
     with pytest.raises((ValueError, TypeError, KeyError)):
         decode(message)
 
 
-@pytest.mark.parametrize(
+@looped(
     ("body", "tests", "status"),
     [
         ("return x", ("assert f(float('nan')) != f(1)",), "correct"),
@@ -114,7 +115,7 @@ def test_the_prompt_is_there_for_the_program_and_for_the_tests(grader):
     assert grader.grade(answer, "    return half(x)").status == "wrong"
 
 
-@pytest.mark.parametrize(
+@looped(
     ("text", "status"),
     [
         ("def f(x):\n    return x + 1\n\nThis adds one.", "correct"),
@@ -129,7 +130,7 @@ def test_what_follows_code_that_no_fence_ends_is_left_out(grader, text, status):
     assert grader.grade(gold("assert f(1) == 2"), text).status == status
 
 
-@pytest.mark.parametrize(
+@looped(
     "body",
     [
         "\tif x:\n\t\treturn x + 1\n\treturn 1",
@@ -143,7 +144,7 @@ def test_what_follows_code_that_no_fence_ends_is_left_out(grader, text, status):
         "from __future__ import annotations\n\ndef f(x: unknown):\n    return x + 1",
     ],
 )
-@pytest.mark.parametrize(
+@looped(
     "prompt",
     [
         "def f(x):",
@@ -160,8 +161,8 @@ def test_ten_thousand_lines_of_prose_after_the_code_take_no_time(grader):
     assert grader.grade(gold("assert f(1) == 2"), text).status == "correct"
 
 
-@pytest.mark.parametrize("program", ["x = 1", "class Solution:\n    pass"])
-@pytest.mark.parametrize("expected", ["KeyError", "NameError", "AttributeError", "Exception", "BaseException"])
+@looped("program", ["x = 1", "class Solution:\n    pass"])
+@looped("expected", ["KeyError", "NameError", "AttributeError", "Exception", "BaseException"])
 def test_a_function_that_is_not_there_raises_nothing_that_a_test_may_expect(grader, program, expected):
     test = f"try:\n    f(1)\nexcept {expected}:\n    pass\nelse:\n    assert False"
     result = grader.grade(gold(test), program)
@@ -174,7 +175,7 @@ def test_numbers_that_no_program_can_give_are_refused(grader):
         assert grader.grade(gold("f(1)"), code).reason.startswith("f gives a value that is not plain")
 
 
-@pytest.mark.parametrize(
+@looped(
     ("opening", "inner", "status"),
     [
         ("```python", "    ```", "correct"),
@@ -205,7 +206,7 @@ def test_a_class_solution_has_the_function(grader):
     )
 
 
-@pytest.mark.parametrize(
+@looped(
     ("code", "status"),
     [
         ("print(sum(map(int, input().split())))", "correct"),

@@ -2,7 +2,7 @@
 
 import random
 
-import pytest
+from looped import looped
 
 from protocol.grading import code, common_subsequence, f1, number, rouge
 from protocol.grading.answer_text import MAX_CHARACTERS, extract_answer, strip_special_tokens
@@ -20,7 +20,7 @@ F1 = [  # gold, text, score: 2 * same / (words of both)
 ]
 
 
-@pytest.mark.parametrize(("gold", "text", "score"), F1)
+@looped(("gold", "text", "score"), F1)
 def test_token_f1_is_that_of_the_words_that_both_have(gold, text, score):
     grade = f1.grade(gold, text)
     assert (grade.status, grade.score) == ("scored", score)
@@ -60,7 +60,7 @@ ROUGE = [
 ]
 
 
-@pytest.mark.parametrize(("gold", "text", "score"), ROUGE)
+@looped(("gold", "text", "score"), ROUGE)
 def test_rouge_l_is_f1_of_the_longest_common_subsequence(gold, text, score):
     assert rouge.grade(gold, text).score == score
 
@@ -91,7 +91,7 @@ CODE = [  # 2 * common / (characters of both)
 ]
 
 
-@pytest.mark.parametrize(("gold", "text", "score"), CODE)
+@looped(("gold", "text", "score"), CODE)
 def test_the_first_lines_of_code_are_compared_character_by_character(gold, text, score):
     assert code.grade(gold, text).score == score
 
@@ -109,7 +109,7 @@ NUMBERS = [
 ]
 
 
-@pytest.mark.parametrize(("text", "stated"), NUMBERS)
+@looped(("text", "stated"), NUMBERS)
 def test_the_number_that_a_text_states_is_not_any_number_of_it(text, stated):
     assert number.extract_number(text) == stated
 
@@ -124,7 +124,7 @@ SAID = [
 ]
 
 
-@pytest.mark.parametrize(("text", "answer"), SAID)
+@looped(("text", "answer"), SAID)
 def test_thoughts_and_marks_are_not_what_a_text_says(text, answer):
     assert extract_answer(text) == answer
 
@@ -133,7 +133,7 @@ def test_a_thought_is_kept_where_only_marks_are_taken():
     assert strip_special_tokens("<think>x</think> y<|im_end|>") == "<think>x</think> y"
 
 
-@pytest.mark.parametrize("text", ["</s>" * 10**5, "<|" * 10**5, " " * 10**6, "<think>" * 10**5 + "</think>" * 10**5])
+@looped("text", ["</s>" * 10**5, "<|" * 10**5, " " * 10**6, "<think>" * 10**5 + "</think>" * 10**5])
 def test_a_hostile_text_is_graded_to_an_end(text):
     assert len(extract_answer(text)) <= MAX_CHARACTERS
     for one in (f1, rouge, code):

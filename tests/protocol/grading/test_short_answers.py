@@ -1,6 +1,7 @@
 """The graders `equals` and `contains`, of short answers in words and numbers."""
 
 import pytest
+from looped import looped
 
 from protocol import grading
 
@@ -143,23 +144,23 @@ def status(name, gold, text):
     return grading.get_grader(name).grade(gold, text).status
 
 
-@pytest.mark.parametrize(("gold", "text"), RIGHT_AND_CONTAINED)
+@looped(("gold", "text"), RIGHT_AND_CONTAINED)
 def test_an_answer_that_is_the_gold_is_right_to_both(gold, text):
     assert (status("equals", gold, text), status("contains", gold, text)) == ("correct", "correct")
 
 
-@pytest.mark.parametrize(("gold", "text"), CONTAINED_ALONE)
+@looped(("gold", "text"), CONTAINED_ALONE)
 def test_an_answer_that_has_the_gold_as_a_word_only_contains_it(gold, text):
     assert (status("equals", gold, text), status("contains", gold, text)) == ("wrong", "correct")
 
 
-@pytest.mark.parametrize(("gold", "text"), WRONG)
+@looped(("gold", "text"), WRONG)
 def test_a_part_of_a_word_or_of_a_number_is_another_answer(gold, text):
     assert (status("equals", gold, text), status("contains", gold, text)) == ("wrong", "wrong")
 
 
-@pytest.mark.parametrize("name", ["equals", "contains"])
-@pytest.mark.parametrize("text", ["", " ...\n", "<think>Lima, I would say"])
+@looped("name", ["equals", "contains"])
+@looped("text", ["", " ...\n", "<think>Lima, I would say"])
 def test_no_answer_is_a_text_without_words_and_a_wrong_word_is_a_wrong_answer(name, text):
     grade = grading.get_grader(name).grade("Lima", text)
     assert (grade.status, grade.answer) == ("no answer", None)

@@ -8,6 +8,7 @@ import pytest
 import studies
 import torch
 import transformers
+from looped import looped
 from transformers import configuration_utils, masking_utils
 
 import policies
@@ -36,7 +37,7 @@ def config_of(family, **changes):
     return getattr(transformers, f"{family}Config")(**{**SMALL, **changes})
 
 
-@pytest.mark.parametrize(
+@looped(
     ("family", "changes", "says"),
     [
         ("Mistral", {"sliding_window": 8}, "has sliding-window attention in every layer"),
@@ -83,7 +84,7 @@ def test_every_kind_that_transformers_knows_runs_or_has_its_reason():
     assert known - {FULL, SLIDING} <= unsupported.REASONS.keys()
 
 
-@pytest.mark.parametrize("family", ["Llama", "Qwen2", "Qwen3", "Gemma3Text", "GptOss", "Cohere2", "Olmo3"])
+@looped("family", ["Llama", "Qwen2", "Qwen3", "Gemma3Text", "GptOss", "Cohere2", "Olmo3"])
 def test_models_of_full_and_sliding_attention_are_not_refused(family):
     assert (
         unsupported.refusal_reason(

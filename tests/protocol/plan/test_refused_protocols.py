@@ -9,6 +9,7 @@ from types import SimpleNamespace
 
 import outside_studies
 import pytest
+from looped import looped
 from studies import PROTOCOL, SWEEP
 from test_agreement_study import AGREEMENT
 from test_arms_that_ask import TEXT
@@ -70,7 +71,7 @@ def read_mistakes() -> Iterator[tuple[str, str]]:
 MISTAKES = list(read_mistakes())
 
 
-@pytest.mark.parametrize(("wrong", "said"), MISTAKES, ids=[said for _, said in MISTAKES])
+@looped(("wrong", "said"), MISTAKES)
 def test_a_mistake_is_refused_by_field_with_the_fix(wrong, said):
     with pytest.raises(BadInput) as refusal:
         toml_reader.parse(wrong.encode(), "protocol.toml")
@@ -79,7 +80,7 @@ def test_a_mistake_is_refused_by_field_with_the_fix(wrong, said):
     assert "\n" not in str(refusal.value)
 
 
-@pytest.mark.parametrize("right", RIGHT.values(), ids=RIGHT)
+@looped("right", RIGHT.values(), ids=RIGHT)
 def test_what_these_mistakes_are_made_in_is_right(right):
     assert toml_reader.parse(right.encode(), "protocol.toml").title == right.strip().split('"')[1]
 

@@ -1,6 +1,7 @@
 """What registering says of scores and clusters: which methods take them, and at which size they are tried."""
 
 import pytest
+from looped import looped
 from test_error_rates_of_a_protocol import design
 
 from analysis.stats.methods import METHODS, effective_clusters, resampling_problems
@@ -20,8 +21,8 @@ def items(problems: int, clusters: int | None = None) -> dict:
     return {task: dict(item) for task in ("needle-256", "association-256")}
 
 
-@pytest.mark.parametrize("method", OTHERS)
-@pytest.mark.parametrize("what", ["scored answers", "clusters"])
+@looped("method", OTHERS)
+@looped("what", ["scored answers", "clusters"])
 def test_every_method_but_bets_is_refused_in_one_line_that_names_bets(method, what):
     clusters, task = (30, "needle-256") if what == "clusters" else (None, "association-256")
     scored = [task] if what == "scored answers" else []
@@ -43,7 +44,7 @@ def test_one_cluster_of_two_problems_is_enough():
         rule_checks.refuse_method(design(1, "t"), given, [])
 
 
-@pytest.mark.parametrize("method", METHODS)
+@looped("method", METHODS)
 def test_right_and_wrong_answers_are_taken_by_every_method_and_all_data_by_bets(method):
     rule_checks.refuse_method(design(1, method), items(287), [])
     rule_checks.refuse_method(design(1, method), items(287, 287), [])

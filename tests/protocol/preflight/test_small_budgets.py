@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import studies
+from looped import looped
 
 import policies
 from policies.crystal.policy import variants
@@ -16,7 +17,7 @@ from protocol.preflight import feasibility
 from protocol.workspace.planned_study import PlannedStudy
 
 
-@pytest.mark.parametrize(
+@looped(
     ("policy", "interval", "prompt", "query", "protected"),
     [
         ("random", None, None, 0, 40),  # a prompt of 40 tokens is kept whole
@@ -49,7 +50,7 @@ def check(policy, budget, prompt, settings="threads = 1"):
     refuse(protocol, {("model", protocol.tasks[0], ""): [prompt]})
 
 
-@pytest.mark.parametrize(
+@looped(
     ("recent", "interval", "query", "protected"),
     [
         ('"min(128, K/4)"', None, 0, 40),  # a prompt of 40 tokens is kept whole
@@ -59,7 +60,7 @@ def check(policy, budget, prompt, settings="threads = 1"):
         ("0", 16, 0, 40),
     ],
 )
-@pytest.mark.parametrize("policy", ["snapkv_with_window", "streaming", "random"])
+@looped("policy", ["snapkv_with_window", "streaming", "random"])
 def test_what_one_rule_preserves_counts_in_every_arm(policy, recent, interval, query, protected):
     text = studies.PROTOCOL.format(model="/nowhere").replace('"crystal-token-level"', f'"{policy}"')
     rule = f"preserve = {{ prompt = true, recent = {recent} }}"
@@ -102,7 +103,7 @@ def test_a_budget_counts_by_the_smallest_of_its_rounds():
     check("schedule-front", 700, (300, 0), settings)
 
 
-@pytest.mark.parametrize("policy", ["crystal", *variants()])
+@looped("policy", ["crystal", *variants()])
 def test_trunks_count_by_what_a_text_can_make_of_them(policy):
     """4 sinks, 128 recent slots and, of a trunk of 32 at either, 31 more: what some texts take, not each."""
     least = 132 if policy in ("crystal-token-level", "crystal-over-budget") else 194
@@ -125,7 +126,7 @@ def test_a_share_counts_on_the_shortest_prompt_and_a_pinned_prompt_on_the_longes
         refuse(protocol, {("model", protocol.tasks[0], ""): [*prompts, (899, 100)]})
 
 
-@pytest.mark.parametrize(
+@looped(
     ("budgets", "prompts", "said"),
     [
         ("0.5, 0.51", [41, 39], "0.5 and 0.51 are the same slots for model on needle-256 (21 on a prompt of 41"),
@@ -145,7 +146,7 @@ def test_two_budgets_of_the_same_slots_on_every_prompt_are_one(budgets, prompts,
         feasibility.refuse_duplicate_budgets(PlannedStudy(protocol, Path("nowhere")), lengths, protocol.budgets)
 
 
-@pytest.mark.parametrize(
+@looped(
     ("budget", "is_idle", "policy"),
     [
         (311, False, "random"),

@@ -8,6 +8,7 @@ import random
 import numpy as np
 import pandas as pd
 import pytest
+from looped import looped
 from studies import ROOT
 
 from analysis.judgement import family
@@ -58,7 +59,7 @@ def fewest_of_all(study):
     raise AssertionError
 
 
-@pytest.mark.parametrize(
+@looped(
     ("ours", "theirs"),
     [("111111", "100000"), ("1111111", "0011000"), ("110000", "000000"), ("111110", "000000"), ("011111", "000110")],
 )
@@ -101,7 +102,7 @@ def judge_by_two_margins(study):
     return {"verdict": word, "contrasts": [row], "gate": None, "qualifiers": [], "margin": "0.1"}
 
 
-@pytest.mark.parametrize("wrong", [0, 8, 12, 16, 24, 40, 80])
+@looped("wrong", [0, 8, 12, 16, 24, 40, 80])
 def test_where_too_many_changes_turn_a_verdict_back_the_first_that_turn_it_count(wrong):
     study = toy([0] * wrong + [1] * (200 - wrong), [1] * 200)
     word = judge_by_two_margins(study)["verdict"]
@@ -153,7 +154,7 @@ def simulated(count, times=400):
     return [{*draw_lanes(LANES, ROUTES, count, nonces.randbytes(8).hex()).lanes} for _ in range(times)]
 
 
-@pytest.mark.parametrize(("lanes", "changed", "drawn"), [(6, 2, 2), (7, 1, 3), (5, 5, 1), (6, 2, 0), (6, 2, 5)])
+@looped(("lanes", "changed", "drawn"), [(6, 2, 2), (7, 1, 3), (5, 5, 1), (6, 2, 0), (6, 2, 5)])
 def test_odds_are_counted_by_hand(lanes, changed, drawn):
     draws = [*itertools.combinations(range(lanes), drawn)]
     met = sum(any(lane < changed for lane in draw) for draw in draws) / len(draws)

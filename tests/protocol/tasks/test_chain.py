@@ -3,6 +3,7 @@
 import re
 
 import pytest
+from looped import looped
 
 from protocol.formats.refusals import BadInput
 from protocol.tasks.chain import MOST_DISTRACTORS, OPERATORS, VARIABLES, Chain, apply
@@ -28,7 +29,7 @@ def walked(puzzle):
     return steps, value, follows
 
 
-@pytest.mark.parametrize("puzzle", EVERY, ids=range(len(EVERY)))
+@looped("puzzle", EVERY)
 def test_a_walk_through_the_tables_gives_every_written_step_and_the_answer(puzzle):
     steps, value, _ = walked(puzzle)
     *lines, last = puzzle.solution.split("\n")

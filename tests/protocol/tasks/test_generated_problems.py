@@ -7,6 +7,7 @@ import re
 from collections import Counter
 
 import pytest
+from looped import looped
 from studies import words
 
 import splits
@@ -39,14 +40,14 @@ def setting(problem: tasks.Problem) -> str:
     return problem.id.split("/")[2]
 
 
-@pytest.mark.parametrize("name", EVERY)
+@looped("name", EVERY)
 def test_the_manifest_lists_the_ids_and_the_source_of_the_task(name):
     frozen, task = splits.load(name), tasks.get(name)
     assert frozen.ids == task.ids()
     assert frozen.source == task.source()
 
 
-@pytest.mark.parametrize("name", EVERY)
+@looped("name", EVERY)
 def test_both_splits_hold_every_depth_and_density(name):
     frozen = splits.load(name)
     everything = {item.split("/")[2] for item in frozen.ids}
@@ -61,7 +62,7 @@ def test_large_tasks_hold_at_least_205_problems_back_and_share_none_with_the_sma
         assert not set(small.ids) & set(large.ids)
 
 
-@pytest.mark.parametrize("name", RETRIEVAL)
+@looped("name", RETRIEVAL)
 def test_the_fact_stands_in_the_context_once_and_its_value_nowhere_else(name):
     for problem in problems(name):
         assert problem.context.count(stated(problem)) == 1
@@ -72,7 +73,7 @@ def test_the_fact_stands_in_the_context_once_and_its_value_nowhere_else(name):
         assert problem.gold not in problem.question
 
 
-@pytest.mark.parametrize("name", [name for name in RETRIEVAL if name.startswith("needle")])
+@looped("name", [name for name in RETRIEVAL if name.startswith("needle")])
 def test_a_needle_stands_at_its_depth(name):
     for problem in problems(name):
         before, after = (words(part) for part in problem.context.split(stated(problem)))
@@ -82,7 +83,7 @@ def test_a_needle_stands_at_its_depth(name):
             assert min(before, after) == 0
 
 
-@pytest.mark.parametrize("name", [name for name in RETRIEVAL if name.startswith("association")])
+@looped("name", [name for name in RETRIEVAL if name.startswith("association")])
 def test_an_association_holds_the_mentions_of_its_density_and_opens_with_its_fact_unless_it_is_moved(name):
     pools = {topic.fact.stem: {"high": topic.high, "low": topic.low} for topic in association.TOPICS}
     sizes = {"high": 4, "low": 2}
@@ -122,7 +123,7 @@ def test_many_lines_have_a_number_each():
         assert len(numbers) == len(set(numbers)) == 33
 
 
-@pytest.mark.parametrize(
+@looped(
     "name",
     [
         *("needle-1024", "association-1024", "needle-1536", "association-1280", "recital-448"),
@@ -207,7 +208,7 @@ def test_mentions_are_spaced_evenly_among_the_filler():
         assert max(gaps) - min(gaps) <= 20  # two sentences of the paragraph
 
 
-@pytest.mark.parametrize("name", EVERY)
+@looped("name", EVERY)
 def test_a_prompt_comes_close_to_its_length_and_never_above(name):
     for problem in problems(name):
         length = int(problem.id.split("/")[1])
@@ -216,7 +217,7 @@ def test_a_prompt_comes_close_to_its_length_and_never_above(name):
         assert length - longest < whole <= length
 
 
-@pytest.mark.parametrize("name", EVERY)
+@looped("name", EVERY)
 def test_a_rendered_prompt_comes_close_to_its_length_and_never_above(name, smollm_tokenizer):
     task = tasks.get(name)
     for item in task.ids()[:: len(task.ids()) // (1 if "topics" in name else 2 if is_long(name) else 6)]:
@@ -297,7 +298,7 @@ def test_an_unknown_task_is_answered_with_the_nearest_name():
         tasks.get("neddle-768")
 
 
-@pytest.mark.parametrize("item", ["needle/768/0.25/900", "needle/256/0/007", "association/768/high/000", ""])
+@looped("item", ["needle/768/0.25/900", "needle/256/0/007", "association/768/high/000", ""])
 def test_an_id_of_another_task_is_refused(item):
     with pytest.raises(BadInput, match="is not in this task"):
         tasks.get("needle-768").build(item, words)

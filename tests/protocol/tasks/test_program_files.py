@@ -5,6 +5,7 @@ import re
 from pathlib import Path
 
 import pytest
+from looped import looped
 
 from protocol.grading.program import complete_program, extract_code
 from protocol.grading.program_tests import ProgramTests
@@ -105,7 +106,7 @@ def test_codeforces_shows_examples_and_hides_its_tests():
     assert tests.cpu == 3
 
 
-@pytest.mark.parametrize(
+@looped(
     ("line", "said"),
     [
         ({"id": "a", "context": "b"}, "fields that match no format"),
@@ -195,7 +196,7 @@ def test_a_task_gives_the_tests_to_nobody_but_the_grader():
 PROMPT = ProgramTests(prompt='import math\n\ndef area(r):\n    """Area."""', names=("area",))
 
 
-@pytest.mark.parametrize(
+@looped(
     ("text", "code"),
     [
         ("    return r\n", "    return r\n"),
@@ -215,7 +216,7 @@ def test_the_code_of_an_answer(text, code):
     assert extract_code(text, ("area",)).text == code.strip("\n")
 
 
-@pytest.mark.parametrize(
+@looped(
     ("text", "is_open"),
     [
         ("```python\ndef area(r): return r\n```\nDone.", False),

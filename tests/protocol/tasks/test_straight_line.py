@@ -4,6 +4,7 @@ import operator
 import re
 
 import pytest
+from looped import looped
 
 from protocol.formats.refusals import BadInput
 from protocol.grading.program import ProgramGrader
@@ -33,7 +34,7 @@ def interpret(context):
     return values, reads
 
 
-@pytest.mark.parametrize("worked", every(EXECUTED), ids=lambda worked: worked.question)
+@looped("worked", every(EXECUTED), ids=lambda worked: worked.question)
 def test_an_interpreter_agrees_with_the_trace_and_the_answer(worked):
     values, reads = interpret(worked.context)
     said = re.findall(r"so (\w+) (\d) \.", worked.trace)
@@ -46,7 +47,7 @@ def test_an_interpreter_agrees_with_the_trace_and_the_answer(worked):
         assert DOES[sign](int(left), int(right)) % 10 == int(result)
 
 
-@pytest.mark.parametrize("worked", every(EXECUTED), ids=lambda worked: worked.question)
+@looped("worked", every(EXECUTED), ids=lambda worked: worked.question)
 def test_needed_words_are_those_that_the_flow_of_data_reads(worked):
     """By a walk from the answer back: the lines that it depends on, and where each of their values is read last."""
     values, reads = interpret(worked.context)
@@ -80,7 +81,7 @@ def test_needed_words_are_those_that_the_flow_of_data_reads(worked):
     assert all(at < read for at, read in worked.needed.items())
 
 
-@pytest.mark.parametrize("worked", every(FACTS), ids=lambda worked: worked.question)
+@looped("worked", every(FACTS), ids=lambda worked: worked.question)
 def test_hops_through_the_facts_lead_to_the_answer(worked):
     follows = dict(re.findall(r"(\w+) follows (\w+) ;", worked.context))
     holds = dict(re.findall(r"(\w+) holds (\d) ;", worked.context))
@@ -99,7 +100,7 @@ def test_hops_through_the_facts_lead_to_the_answer(worked):
     assert len(worked.needed) == 3 * len(steps) + 1
 
 
-@pytest.mark.parametrize("worked", every(WRITTEN), ids=lambda worked: worked.question)
+@looped("worked", every(WRITTEN), ids=lambda worked: worked.question)
 def test_the_function_that_is_to_be_written_is_the_shuffled_program(worked):
     lines = sorted(line for line in worked.context.split("\n") if line[0] == "l")
     code = worked.trace.partition("</think> ")[2]

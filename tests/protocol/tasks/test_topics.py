@@ -7,6 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 import studies
+from looped import looped
 from studies import words
 
 import splits
@@ -49,7 +50,7 @@ def test_old_retrieval_tasks_share_their_topics_between_the_splits():
         assert len(dev | confirm) <= 5
 
 
-@pytest.mark.parametrize("name", OF_TOPICS)
+@looped("name", OF_TOPICS)
 def test_every_problem_has_a_topic_of_its_own_and_200_are_held_out(name):
     topics = [topic_of(problem) for problem in tasks.get(name).ids()]
     assert len(set(topics)) == len(topics) >= 60
@@ -126,14 +127,14 @@ def test_a_manifest_with_a_topic_moved_to_the_other_split_is_refused():
                 splits.parse_manifest("t", splits.manifest.canonical.encode(moved) + b"\n", "t.json")
 
 
-@pytest.mark.parametrize("name", sorted(tasks.TASKS))
+@looped("name", sorted(tasks.TASKS))
 def test_every_built_in_task_says_what_its_problems_are_a_sample_of(name):
     item = task_splits.read_split(name, tasks.get(name))
     assert item["population"]
     assert not item["population"].startswith("these")
 
 
-@pytest.mark.parametrize("name", sorted(set(RETRIEVAL) - set(OF_TOPICS)))
+@looped("name", sorted(set(RETRIEVAL) - set(OF_TOPICS)))
 def test_200_problems_about_a_few_topics_are_refused_and_the_task_with_topics_is_named(name):
     task = tasks.get(name)
     full = task_splits.read_split(name, task)
@@ -161,7 +162,7 @@ def test_three_topics_do_not_register_as_200_independent_problems(tiny_model, tm
     assert not (folder / "lock.json").exists()
 
 
-@pytest.mark.parametrize(
+@looped(
     ("name", "levels"),
     [
         ("needle-topics-4k-32k", {"4096", "8192", "16384", "32640"}),

@@ -1,5 +1,6 @@
 import chain_by_hand
 import pytest
+from looped import looped
 
 from protocol.formats.refusals import Tampered
 from protocol.witnesses import bitcoin
@@ -30,14 +31,14 @@ def test_the_difficulty_of_a_header_is_that_of_its_bits():
         assert not header.has_difficulty(difficulty + 1)
 
 
-@pytest.mark.parametrize("place", range(0, 160, 7))
+@looped("place", range(0, 160, 7))
 def test_a_changed_header_misses_its_target(place):
     other = "0" if GENESIS[place] != "0" else "1"
     with pytest.raises(Tampered, match=r"0\.hex"):
         bitcoin.parse_header(GENESIS[:place] + other + GENESIS[place + 1 :], "0.hex")
 
 
-@pytest.mark.parametrize("text", ["", "zz", GENESIS[:-2], GENESIS + "00", "\ufffd"])
+@looped("text", ["", "zz", GENESIS[:-2], GENESIS + "00", "\ufffd"])
 def test_what_is_not_eighty_bytes_is_refused(text):
     with pytest.raises(Tampered, match="is not a block header of 80 bytes"):
         bitcoin.parse_header(text, "0.hex")

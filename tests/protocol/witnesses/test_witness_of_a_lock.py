@@ -5,6 +5,7 @@ import subprocess
 import finished_study
 import pytest
 import studies
+from looped import looped
 
 from analysis.judgement import qualifiers
 from analysis.rules import verdict_line
@@ -50,8 +51,8 @@ def verified(study, remote):
     return anchors.verify_anchors(study, [GitRemote(remote)])
 
 
-@pytest.mark.parametrize("judging", [1, 2, 3])
-@pytest.mark.parametrize("word", VERDICT_WORDS)
+@looped("judging", [1, 2, 3])
+@looped("word", VERDICT_WORDS)
 def test_confirmed_alone_is_qualified_and_only_by_todays_rules(word, judging):
     judged = {"verdict": word, "contrasts": [], "rule_says": "REFUTED"}
     own = {"opened": [], "items": {}, "parent": None, "judging": judging}

@@ -2,7 +2,7 @@
 
 from types import SimpleNamespace
 
-import pytest
+from looped import looped
 
 import policies
 from protocol.evidence.invariants import memory_invariants, planned_lanes
@@ -10,7 +10,7 @@ from protocol.evidence.invariants.recorded_lanes import SlotBounds, Trajectory
 from protocol.presses.pressed import AsThePress, Pressed
 
 
-@pytest.mark.parametrize(
+@looped(
     ("parks", "after", "state", "fine"),
     [(0, 60, 0, True), (0, 60, 1, False), (3, 60, 180 * 8, True), (3, 60, 180 * 8 + 1, False), (3, 90, 1, False)],
 )
@@ -31,7 +31,7 @@ def test_a_press_promises_nothing_of_what_it_leaves():
     assert not any(policies.get(name).promises.is_press for name in policies.names())
 
 
-@pytest.mark.parametrize(
+@looped(
     ("page", "reads", "fine"),
     [
         (4, "3.000000", False),
@@ -58,7 +58,7 @@ def test_what_new_tokens_read_lies_between_the_bounds_of_pages_and_all_slots(pag
     assert (memory_invariants.check_reads.check(plan, lane, SlotBounds(2, 8, 8)) == "") == fine
 
 
-@pytest.mark.parametrize(
+@looped(
     ("fed", "reads", "fine"),
     [(2, "12.500000", True), (2, "12.250000", False), (2, None, False), (0, "0.000000", True), (0, None, False)],
 )

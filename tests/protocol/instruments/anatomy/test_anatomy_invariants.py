@@ -9,6 +9,7 @@ import labelled_traces as made
 import pytest
 import tamperings
 from labelled_traces import CONTENT, LOCK, PROBLEMS, line
+from looped import looped
 from studies import ROOT
 
 from protocol.evidence.measurement_journal import Bodies
@@ -92,7 +93,7 @@ ABSURD = {
 }
 
 
-@pytest.mark.parametrize(("name", "change"), [(name, change) for name, changes in ABSURD.items() for change in changes])
+@looped(("name", "change"), [(name, change) for name, changes in ABSURD.items() for change in changes])
 def test_an_absurd_line_is_refused_by_name(name, change):
     lines = whole()
     assert lines[0].body["state"] == "labelled"

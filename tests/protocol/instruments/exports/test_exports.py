@@ -10,6 +10,7 @@ from pathlib import Path
 import finished_study
 import pytest
 import studies
+from looped import looped
 from sampled import shipped
 
 from protocol import export
@@ -92,14 +93,14 @@ PUBLISHED = {"accuracy": "0.9", "published": "0.95", "margin": "0.02"}
 GATE = {"accuracy": "0.5", "truncated": "0.2", "places": [{"model": "smollm2-135m", "task": "needle-768"} | PUBLISHED]}
 
 
-@pytest.mark.parametrize("folder", SHIPPED, ids=names(SHIPPED))
+@looped("folder", SHIPPED)
 def test_every_shipped_study_has_a_text_under_the_headings_of_the_osf(folder):
     text = export.export_study(Registration(folder), "osf")
     assert headings(text) == flat(OSF)
     assert not re.search(r"\bNone, |None\b(?!:|\.)|\{|\}", text), "a value was not put into words"
 
 
-@pytest.mark.parametrize("folder", SHIPPED, ids=names(SHIPPED))
+@looped("folder", SHIPPED)
 def test_every_shipped_study_answers_the_nine_questions(folder):
     asked = re.findall(r"^## (.*)$", export.export_study(Registration(folder), "aspredicted"), flags=re.MULTILINE)
     assert " ".join(asked) == flat(NINE)
@@ -155,7 +156,7 @@ def test_a_lock_without_a_verdict_has_its_text_and_no_statement(unconfirmed):
         assert "has no verdict; run: kv-prereg confirm" in done.stderr
 
 
-@pytest.mark.parametrize(
+@looped(
     ("change", "said"),
     [
         (

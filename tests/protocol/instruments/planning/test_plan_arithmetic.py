@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 import transformers
+from looped import looped
 
 import policies
 from benchmarks.memory import account
@@ -27,8 +28,8 @@ def kind(budget=None, interval=0, start=10, seed=0, capacity=64, evicts=False):
     return LaneKind("arm", seed, start, budget, interval, capacity, SHAPE.slot_bytes, 0, evicts)
 
 
-@pytest.mark.parametrize(("budget", "start"), [(None, 7), (20, 12), (20, 20), (8, 8)])
-@pytest.mark.parametrize("tokens", [1, 5, 18, 19, 40, 97])
+@looped(("budget", "start"), [(None, 7), (20, 12), (20, 20), (8, 8)])
+@looped("tokens", [1, 5, 18, 19, 40, 97])
 def test_slots_and_events_of_a_lane_are_those_of_a_plain_loop(budget, start, tokens):
     interval, held, sizes, events = 6, start, [], 0
     for _ in range(tokens):
@@ -41,7 +42,7 @@ def test_slots_and_events_of_a_lane_are_those_of_a_plain_loop(budget, start, tok
     assert lane.mean_slots(tokens) == pytest.approx(sum(sizes) / tokens, rel=0.13)
 
 
-@pytest.mark.parametrize("together", [1, 2, 3, 50])
+@looped("together", [1, 2, 3, 50])
 def test_lanes_take_the_places_of_those_that_ended(together):
     """As many steps as a plain loop takes, and at most those of one answer fewer."""
     lengths = [3, 1, 4, 1, 5, 9, 2, 6]
