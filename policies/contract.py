@@ -136,9 +136,6 @@ class ScoringMemory(Protocol, metaclass=CachedProtocol):
     def retain(self, retained: Tensor) -> ScoringMemory:
         """Return the memory of the retained slots, bool [layer, kv_head, n]."""
 
-    def tensors(self) -> tuple[Tensor, ...]:
-        """Return all tensors of the memory, for the count of bytes."""
-
 
 class Trunks(NamedTuple):
     """Runs of neighbouring slots that are kept or dissolved as one unit (CrystalCache, section 3.3)."""

@@ -60,6 +60,3 @@ class TrunkTable(NamedTuple):
             Links(a[has_trunks], b[has_trunks], self.links.weight[has_trunks]),
             self.token_count,
         )
-
-    def tensors(self) -> tuple[Tensor, ...]:
-        return (self.slots, self.crystallization, self.impact, *self.links)

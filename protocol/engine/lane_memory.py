@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from operator import itemgetter
 from types import MappingProxyType
@@ -27,7 +27,7 @@ from policies import (
 )
 from policies.signals import lane_matmul, softmax_with_sink, upcast
 from protocol.engine import merging
-from protocol.engine.own_parts import copy_for, map_tensors
+from protocol.engine.own_parts import copy_for, count_bytes, has_own_part, map_tensors
 from protocol.engine.slots import CachedSlots
 
 FOLD_SIZE = 4
@@ -83,6 +83,8 @@ class Memory:
     scale: the factor of the attention logits. sinks: by layer, as an observer receives them.
 
     remembered: what the scoring stored about the slots at the last eviction. routed: what the routing carries.
+
+    is_own: whether a part of the policy is not of this project.
     """
 
     positions: Tensor
@@ -101,13 +103,13 @@ class Memory:
     remembered: ScoringMemory | None = None
     routed: Any = None
     sinks: Mapping[int, Tensor] = field(default_factory=dict)
+    is_own: bool = False
 
     def bytes(self) -> int:
-        folded = (*self.sums.values(), *self.fed_states.values())
-        traced = (state for states in self.traces.values() for state in states.values())
-        states = (self.positions, self.recent, self.routed, *folded, *traced)
-        remembered = () if self.remembered is None else self.remembered.tensors()
-        return self.pending.bytes() + sum(tensor.nbytes for tensor in (*iterate_tensors(states), *remembered))
+        folded = (*self.sums.values(), *self.fed_states.values())  # stacks of tensors
+        traced = tuple(state for states in self.traces.values() for state in states.values())
+        fixed = count_bytes((self.positions, self.recent, *folded), is_own=False)
+        return self.pending.bytes() + fixed + count_bytes((traced, self.remembered, self.routed), is_own=self.is_own)
 
     @property
     def hidden_layers(self) -> set[int]:
@@ -241,7 +243,7 @@ def begin_memory(
     sinks: Mapping[int, Tensor] = MappingProxyType({}),
 ) -> Memory:
     """Return the memory after the first eviction. states, recent: of the prefill. prompt: its total tokens."""
-    memory = Memory(torch.empty(0), 0, scale, prompt, rotation, sinks=sinks)
+    memory = Memory(torch.empty(0), 0, scale, prompt, rotation, sinks=sinks, is_own=has_own_part(policy))
     for signal in policy.needs:
         if isinstance(signal, HiddenSignal):
             memory.traces[signal] = {layer: state for layer, state in enumerate(states[signal]) if state is not None}
@@ -364,15 +366,6 @@ def n_recent_queries(policy: Policy) -> int:
 
 def layers_read_by(signal: AttentionSignal | FedSignal, layers: int) -> list[int]:
     return [layer for layer in range(layers) if signal.reads(layer)]
-
-
-def iterate_tensors(state: Any) -> Iterator[Tensor]:
-    """Yield every tensor of a state."""
-    if isinstance(state, Tensor):
-        yield state
-    elif isinstance(state, tuple):
-        for part in state:
-            yield from iterate_tensors(part)
 
 
 def stack_states(states: Sequence[Any]) -> Any:

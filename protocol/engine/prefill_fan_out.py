@@ -26,7 +26,7 @@ from policies import (
 from policies.batched import ignores_seed
 from protocol.engine import lane_memory, prefill, sampling
 from protocol.engine.lane_memory import Memory
-from protocol.engine.own_parts import copy_view
+from protocol.engine.own_parts import copy_view, refuse_hidden_state
 from protocol.engine.prefill import Prefilled
 from protocol.engine.rotation import rotation_of
 from protocol.engine.run_types import Lane, LaneFailure, Model, Request
@@ -279,7 +279,9 @@ def run_policy(policy: Policy, view: View, budget: int) -> Eviction:
     third-party code, so that one lane does not end the others; memory errors are passed on.
     """
     try:
-        return policy.evict(view, budget)
+        event = policy.evict(view, budget)
+        refuse_hidden_state(policy, event)
+        return event
     except (ValueError, MemoryError, torch.OutOfMemoryError):
         raise
     except Exception as broken:

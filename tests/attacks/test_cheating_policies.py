@@ -12,7 +12,7 @@ import studies
 
 from protocol.formats.refusals import Tampered
 from protocol.plan import grid, toml_reader
-from protocol.run.executors import Job, answers, local, process_pool
+from protocol.run.executors import Job, answers, local, process_pool, process_state
 from protocol.workspace.planned_study import PlannedStudy
 from splits import load
 
@@ -36,6 +36,14 @@ class Small:
 small = Policy(scoring=Small())
 """
 
+HIDING = """
+@dataclass(frozen=True)
+class Hiding:
+    shown: torch.Tensor
+
+    def retain(self, retained):
+        return self
+"""
 KEEPS = "keeps state between events in"
 RECENT = 'set = { "protect.recent" = 8, "protect.sinks" = 0 }'
 
@@ -73,6 +81,7 @@ def undone():
     import csv
     import decimal
     import gc
+    import linecache
     import os
     import signal
     import statistics
@@ -96,6 +105,14 @@ def undone():
         torch.set_flush_denormal(False)
         torch.use_deterministic_algorithms(False)
         torch.utils.deterministic.fill_uninitialized_memory = True
+        torch.set_autocast_enabled("cpu", False)
+        torch.backends.cuda.enable_math_sdp(True)
+        torch._C._set_fp32_precision_setter("mkldnn", "matmul", "none")
+        if torch._C._autograd._top_saved_tensors_default_hooks(True):
+            torch._C._autograd._pop_saved_tensors_default_hooks()
+        torch._C._dispatch_tls_set_dispatch_key_excluded("Functionalize", False)
+        torch.nn.modules.module._global_forward_hooks.clear()
+        linecache.cache.pop("kernel", None)
         decimal.setcontext(decimal.Context())
         for name in ("hidden", "registering", "sched"):
             sys.modules.pop(name, None)
@@ -133,6 +150,7 @@ def site(tmp_path_factory):
         "import collections.abc\nclass Late: pass\ncollections.abc.Sized.register(Late)\n"
     )
     sources |= {cheat: ("", body) for cheat, body in HARMLESS.items()} | {"honest": ("", "pass")}
+    sources["hides"] = (HIDING, "return Scores(slots, memory=Hiding(torch.zeros(10_000)[:1]))")
     sources[EVERYTHING] = ("", "; ".join(HARMLESS.values()))
     for cheat, (setup, body) in sources.items():
         (site / f"{module_name(cheat)}.py").write_text(MODULE.format(setup=setup, body=body))
@@ -207,6 +225,13 @@ def test_a_policy_that_cheats_is_stopped_in_a_run(cheat, run_policy):
         run_policy(cheat)
 
 
+def test_memory_that_a_policy_does_not_show_is_counted(run_policy):
+    """It shows one number of 10,000, and stores the rest of the view in a place that no method names."""
+    honest, hidden = ([body["cache"]["state_bytes"] for body in run_policy(each)] for each in ("honest", "hides"))
+    assert hidden[0] >= honest[0] + 40_000
+    assert hidden[1] == honest[1]
+
+
 class Pipe:
     """The end of a worker's connection. requests: what it receives until the other end is closed."""
 
@@ -267,11 +292,13 @@ def test_a_policy_that_changes_the_network_is_stopped_in_a_run(cheat, run_policy
 
 
 @pytest.fixture
-def call_policy(site, undone):
+def call_policy(site, undone, monkeypatch):
     """Return a function that asks a policy of this file for scores in two runs, confined, without an engine. What it
     gave is freed between them.
     """
     called = []
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)  # as `confine` does
+    monkeypatch.setattr(process_state, "list_operators", lambda: ["aten::mm", "aten::dot"])  # of 3,000
 
     def call(cheat):
         import torch
@@ -329,10 +356,9 @@ def test_threads_that_the_native_kernel_begins_are_not_of_a_policy(name, is_told
     from concurrent.futures import ThreadPoolExecutor
 
     from protocol.engine.native.network import THREADS
-    from protocol.run.executors import own_code
 
     assert THREADS == "native kernel"
-    before = own_code._list_threads()
+    before = process_state._list_threads()
     with ThreadPoolExecutor(2, thread_name_prefix=name) as pool:
         pool.submit(int).result()
-        assert (own_code._list_threads() != before) == is_told
+        assert (process_state._list_threads() != before) == is_told

@@ -37,6 +37,7 @@ from policies.signals import Keys, Values
 from policies.signatures import UnitValues
 from policies.triattention import HeadStatistics, LayerStatistics, QueryStatistics, ValuePrior
 from policies.uniform import draw_uniform
+from protocol.engine.own_parts import iterate_tensors
 
 N = 300
 PROMPT = a_prompt(N)
@@ -734,11 +735,11 @@ def test_a_breath_with_room_for_all_keeps_what_is_there_and_remembers_it(name):
 @every_crystal
 def test_a_breath_leaves_what_was_remembered_as_it_is(name):
     policy, view = at_a_breath(name)
-    before = [tensor.clone() for tensor in view.memory.tensors()]
+    before = [tensor.clone() for tensor in iterate_tensors(view.memory)]
     one, other = policy.evict(view, 150), policy.evict(view, 150)
     assert torch.equal(one.retained, other.retained)
-    assert all(map(torch.equal, one.memory.tensors(), other.memory.tensors()))
-    assert all(map(torch.equal, view.memory.tensors(), before))
+    assert all(map(torch.equal, iterate_tensors(one.memory), iterate_tensors(other.memory)))
+    assert all(map(torch.equal, iterate_tensors(view.memory), before))
 
 
 @every_crystal
@@ -748,7 +749,7 @@ def test_a_default_device_elsewhere_changes_nothing_at_a_breath(name):
     with torch.device("meta"):
         found = policy.evict(view, 150)
     assert torch.equal(found.retained, expected.retained)
-    assert all(map(torch.equal, found.memory.tensors(), expected.memory.tensors()))
+    assert all(map(torch.equal, iterate_tensors(found.memory), iterate_tensors(expected.memory)))
 
 
 @every_crystal

@@ -8,34 +8,22 @@ but the memory that a scoring declares, which is counted. This is no sandbox: do
 open.
 """
 
-import _signal  # type: ignore[import-not-found]  # not `signal`, which looks handlers up by value
-import atexit
-import contextvars
-import decimal
-import faulthandler
-import gc
 import operator
-import os
-import random
-import signal
 import sys
-import threading
 import warnings
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from importlib.metadata import EntryPoint
 from time import thread_time
-from types import MappingProxyType
 from typing import Any
 
-import numpy as np
 import torch
 from torch import nn
 
 from policies import catalogue
 from protocol import grading
-from protocol.engine.native.network import THREADS
+from protocol.engine.own_state import Keeps, ReachableState, read_state
 from protocol.formats.policy_facts import is_own_policy
 from protocol.formats.refusals import Tampered
 from protocol.plan.design import Design
@@ -46,8 +34,8 @@ from protocol.run.executors.audit_hook import (
     list_code_files,
     list_readable_folders,
 )
-from protocol.run.executors.own_state import Keeps, ReachableState, read_state
-from protocol.run.executors.surroundings import Surroundings, count_registrations, get_load_recorder
+from protocol.run.executors.process_state import DISPATCHER, read_dispatcher, read_kernels, read_process
+from protocol.run.executors.surroundings import Surroundings
 from protocol.tasks import registry
 
 HOOK_COUNTERS = frozenset({"torch.utils.hooks.RemovableHandle"})
@@ -110,7 +98,7 @@ class Confinement:
         self._policies: tuple[Any, ...] = ()
         self._own_modules: tuple[str, ...] = ()
         self._surroundings = Surroundings(self._modules, self._code)
-        self._process = _read_process()
+        self._process, self._kernels = read_process(), read_kernels()
 
     @contextmanager
     def apply(self, *, is_loading: bool = False) -> Iterator[None]:
@@ -169,7 +157,7 @@ class Confinement:
             self._accept_surroundings()
         if not self._runs:
             self._surroundings.record_loads()
-        self._process = _read_process()
+        self._process = read_process()
         self._runs += 1
         self._is_running = True
         try:
@@ -220,8 +208,12 @@ class Confinement:
         self._own_state = self._read_own_state()
 
     def check_now_and_then(self) -> None:
-        """Check, unless that would take more than a hundredth of the time."""
+        """Check, unless that would take more than a hundredth of the time; the dispatcher always, which the end of the
+        engine's run sets back.
+        """
         self._refuse_attempts()
+        if read_dispatcher() != self._process[DISPATCHER]:
+            raise self._tampered(f"changed {DISPATCHER}")
         if thread_time() >= self._next_check:
             self.check_process()
             self.check()
@@ -229,7 +221,7 @@ class Confinement:
     def check_process(self) -> None:
         """Raise Tampered if this code tried what it may not, or changed the process since the run began."""
         self._refuse_attempts()
-        now_process = _read_process()
+        now_process = read_process()
         for where, before in self._process.items():
             now = now_process[where]
             has_ended_threads = isinstance(now, frozenset) and isinstance(before, frozenset) and now < before
@@ -257,8 +249,12 @@ class Confinement:
                 raise self._tampered(f"changed the attention {name}")
         if self._own_state is not None and (name := self._own_state.first_change(self._read_own_state())):
             raise self._tampered(f"keeps state between events in {name}")
-        if not self._is_running and self._network is not None and _read_network(self._network) != self._network_state:
-            raise self._tampered("changed the network")
+        if not self._is_running:
+            kernels = read_kernels()
+            if replaced := [name for name, before in self._kernels.items() if kernels.get(name) != before]:
+                raise self._tampered(f"changed the operator {replaced[0]}")
+            if self._network is not None and _read_network(self._network) != self._network_state:
+                raise self._tampered("changed the network")
         now = thread_time()
         self._next_check = now + CHECK_SHARE * (now - start)
         if not self._is_running:
@@ -311,55 +307,6 @@ def _list_attention_functions() -> dict[str, object]:
     """Return what transformers calls for attention, by name."""
     module = sys.modules.get("transformers.modeling_utils")
     return {} if module is None else dict(module.ALL_ATTENTION_FUNCTIONS.items())
-
-
-def _read_process() -> dict[str, object]:
-    return {where: read() for where, read in _PROCESS.items()}
-
-
-_deterministic: Any = torch.utils.deterministic
-_PROCESS: Mapping[str, Callable[[], object]] = MappingProxyType(
-    {
-        "the environment": lambda: dict(os.environ),
-        "the working directory": os.getcwd,
-        "signal handlers": lambda: [id(_signal.getsignal(number)) for number in range(1, signal.NSIG) if number < 32],
-        "signal timers": lambda: [signal.getitimer(timer)[1] for timer in (signal.ITIMER_REAL, signal.ITIMER_PROF)],
-        "the functions that run at exit": atexit._ncallbacks,
-        "garbage collector callbacks": lambda: [*map(id, gc.callbacks)],
-        "the garbage collector": lambda: (gc.isenabled(), gc.get_threshold(), gc.get_debug()),
-        "the threads of the process": lambda: _list_threads(),
-        "the trace functions of the process": lambda: (sys.gettrace(), sys.getprofile(), threading.gettrace()),
-        "interpreter limits": lambda: (
-            *(sys.getrecursionlimit(), sys.getswitchinterval(), sys.get_int_max_str_digits()),
-            *(sys.dont_write_bytecode, faulthandler.is_enabled(), sys.get_asyncgen_hooks()),
-        ),
-        "registrations of abstract classes": lambda: count_registrations() - get_load_recorder().registrations,
-        "the import path": lambda: [*map(id, (*sys.path, *sys.meta_path, *sys.path_hooks))],
-        "the decimal context": lambda: repr(decimal.getcontext()),  # which is made, in a variable, when first read
-        "numpy's error settings": lambda: (tuple(np.geterr().items()), id(np.geterrcall())),
-        "context variables": lambda: {id(key): id(value) for key, value in contextvars.copy_context().items()},
-        "the random state of Python": lambda: hash(random.getstate()),
-        "the random state of numpy": lambda: [
-            each.tobytes() if isinstance(each, np.ndarray) else each for each in np.random.get_state()
-        ],
-        "the random state of torch": lambda: hash(torch.get_rng_state().numpy().tobytes()),
-        "the default dtype of torch": torch.get_default_dtype,
-        "the settings of torch": lambda: (
-            *(torch.get_num_threads(), torch.get_num_interop_threads(), torch.get_default_device()),
-            *(torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()),
-            torch.get_float32_matmul_precision(),
-            *(_deterministic.fill_uninitialized_memory, torch.is_anomaly_enabled()),
-            *((torch.tensor([1e-39]) * 2).item(), torch.backends.mkldnn.enabled),  # 0 where denormals are flushed
-            *(torch._C._len_torch_function_stack(), torch._C._len_torch_dispatch_stack()),
-        ),
-    }
-)
-
-
-def _list_threads() -> frozenset[int | None]:
-    """Return all threads but those of the native kernel, which begin with its first step; no own code starts one."""
-    kernel = {thread.ident for thread in threading.enumerate() if thread.name.startswith(THREADS)}
-    return frozenset(sys._current_frames()) - kernel
 
 
 def _read_network(network: nn.Module) -> object:

@@ -7,6 +7,7 @@ import importlib
 import operator
 import sys
 import threading
+from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from functools import cache
 from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
@@ -16,7 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from protocol.run.executors.own_state import PLAIN, read_bases, read_names
+from protocol.engine.own_state import PLAIN, read_bases, read_names
 
 PROTECTED = ("protocol.engine", "protocol.run", "policies", "protocol.models.load")
 LIBRARIES = ("builtins", "torch", "torch.nn.functional", "os", "sys", "time", "math", "threading", "gc")
@@ -24,6 +25,7 @@ LAZY_NAMES = (  # set when first read
     *("__warningregistry__", "__abstractmethods__", "__annotations__", "__path__", "__slotnames__"),
     *("_can_set_attn_implementation_cached_value", "_can_set_experts_implementation_cached_value"),  # of transformers
 )
+_CHANGING = ("sys.modules", "sys.path_importer_cache", "threading._active", "threading._limbo")  # by Python itself
 _HARMLESS_KINDS = (type(None), bool, type(threading.Lock()), type(threading.RLock()), torch.library.Library)
 _HOLDERS = (functools.partial, MethodType, operator.itemgetter, operator.attrgetter, operator.methodcaller)
 _NOT_MODULES: tuple[type, ...] = (dict, list, tuple, str, bytes, int, float, Tensor, np.ndarray)
@@ -148,12 +150,11 @@ class Surroundings:
         if name.partition(".")[0] in self._own or name in self._counting or not (is_guarded or self._is_wide):
             return
         entries = _NAMES_OF_MODULE(module)
-        yield Namespace(name, module, entries, dict(entries), is_guarded)
+        yield from _read_namespace(name, module, entries, is_guarded=is_guarded)
         for value in list(entries.values()):
             if issubclass(type(value), type) and value.__module__ == name:
-                names = read_names(value)
                 is_core = (is_guarded and name.startswith(PROTECTED)) or id(value) in self._core
-                yield Namespace(f"{name}.{value.__name__}", value, names, dict(names), is_core)
+                yield from _read_namespace(f"{name}.{value.__name__}", value, read_names(value), is_guarded=is_core)
 
     def record_loads(self) -> None:
         """Record, from now on, what modules are when they have been loaded."""
@@ -173,7 +174,7 @@ class Surroundings:
         if odd:
             return (
                 "the loaded modules, "
-                f"{next((name for name in odd if type(name) is str), '<a name of a class of its own>')}"
+                f"{next((name for name in odd if type(name) is str), '<a name of another class than str>')}"
             )
         for namespace in namespaces:
             if (name := self._find_first_change(namespace)) is not None:
@@ -205,7 +206,7 @@ class Surroundings:
         """
         now, before = namespace.entries, namespace.accepted
         if not {id(name) for name in now if type(name) is not str} <= {*map(id, before)}:
-            return "<a name of a class of its own>"  # which would be asked here
+            return "<a name of another class than str>"  # which would be asked here
         changed = [name for name in {**before, **now} if not _is_alike(now.get(name, before), before.get(name, before))]
         return min((name for name in changed if not self._is_harmless(name, namespace)), default=None)
 
@@ -244,6 +245,14 @@ class Surroundings:
                 if type(value) is FunctionType and self.is_own(value):
                     return f"{where}.{name}"
         return None
+
+
+def _read_namespace(where: str, owner: Any, entries: Mapping[str, Any], *, is_guarded: bool) -> Iterator[Namespace]:
+    """Yield a module or class and, if it is guarded, the dicts in it, such as the hooks of all networks."""
+    yield Namespace(where, owner, entries, dict(entries), is_guarded)
+    for name, value in list(entries.items()) if is_guarded else ():
+        if type(value) in (dict, OrderedDict) and name[:2] != "__" and f"{where}.{name}" not in _CHANGING:
+            yield Namespace(f"{where}.{name}", value, value, dict(value), is_guarded)
 
 
 def _is_alike(now: object, before: object) -> bool:

@@ -21,7 +21,7 @@ from policies.signals import Norms
 from policies.streaming import Recency
 from protocol import engine
 from protocol.engine import eviction, slots
-from protocol.engine.lane_memory import iterate_tensors, map_tensors
+from protocol.engine.own_parts import iterate_tensors, map_tensors
 from protocol.engine.run_types import LaneFailure, Outcome, Request
 
 SLACK, EXACT = Cadence(interval=4), Cadence(interval=3, slack=False)
@@ -347,9 +347,6 @@ class Recalls(Recency):
 
     def retain(self, kept):
         return self
-
-    def tensors(self):
-        return ()
 
     def score(self, view):
         sign = 1.0 if view.memory is None else -1.0

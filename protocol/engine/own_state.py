@@ -15,6 +15,7 @@ import mmap
 import random
 import re
 import struct
+import sys
 import types
 import weakref
 from collections import deque
@@ -32,11 +33,12 @@ from torch import Tensor
 MAX_OBJECTS = 200_000  # of the modules of an own policy
 HEADER = 2 * struct.calcsize("P")
 POINTER = struct.calcsize("P")
+_OF_PYTHON = 1 << 9  # Py_TPFLAGS_HEAPTYPE: a class that may have a `__sizeof__` of its own
 PLAIN = (type(None), bool, int, float, complex, str, bytes)
 
 
 class Keeps(ValueError):
-    """An object whose state cannot be compared. Its message continues "its code"."""
+    """An object whose state can be neither compared nor counted. Its message continues "its code"."""
 
 
 class ReachableState(NamedTuple):
@@ -78,6 +80,48 @@ def read_state(roots: Iterable[tuple[str, object]], foreign: Collection[Collecti
             waiting.extend(children)
         digests[name] = digests.get(name, b"") + digest.digest()  # `a.b` may be a name of `a` and a module
     return ReachableState(digests, seen.values())
+
+
+def count_reachable_bytes(name: str, state: object) -> int:
+    """Return the bytes of all that a state leads to, up to what stands in a module: of tensors and arrays the whole
+    memory, of which they may show a part. Raises Keeps for an object whose memory cannot be counted.
+    """
+    seen: dict[int, object] = {}
+    sizes: dict[int, int] = {}  # of a memory that several tensors share, once
+    waiting = [state]
+    while waiting:
+        value = waiting.pop()
+        if value is None or id(value) in seen or _stands_in_module(name, value):
+            continue
+        seen[id(value)] = value
+        content, children = ("", ()) if type(value) in PLAIN else _describe(name, value)
+        waiting.extend(children)
+        if issubclass(type(value), Tensor):
+            with torch._C.DisableTorchFunctionSubclass():
+                storage = _TENSOR.untyped_storage(value)
+            sizes[storage.data_ptr()] = storage.nbytes()
+        else:
+            base: Any = next(base for base in read_bases(type(value)) if not base.__flags__ & _OF_PYTHON)
+            sizes[id(value)] = base.__sizeof__(value) + (len(content) if isinstance(content, bytes) else 0)
+    return sum(sizes.values())
+
+
+def _stands_in_module(name: str, value: Any) -> bool:
+    """Return whether a value is a module, or a class or function that its module has by its name, which is compared
+    there. Raises Keeps for any other, which can hold whatever it was made with.
+    """
+    kind = type(value)
+    if kind is types.CodeType:
+        return True
+    if not issubclass(kind, (type, types.FunctionType, types.ModuleType)):
+        return False
+    found: Any = sys.modules.get(value.__name__ if issubclass(kind, types.ModuleType) else value.__module__)
+    for part in () if issubclass(kind, types.ModuleType) else value.__qualname__.split("."):
+        entries = read_names(found) if isinstance(found, type) else getattr(found, "__dict__", {})
+        found = entries.get(part)
+    if found is not value and getattr(found, "__func__", None) is not value:
+        raise Keeps(f"stores a function, class or module in {name} that it made: define it in a module")
+    return True
 
 
 def _describe_plain(value: Any) -> bytes:
@@ -148,7 +192,9 @@ def _has_hidden_memory(kind: Any) -> bool:
 
 def _more_referents(value: Any, bases: tuple[type, ...]) -> Iterator[object]:
     """Yield what an object refers to and does not tell the collector."""
-    if np.ndarray in bases:
+    if dict in bases:
+        yield from dict.keys(value)  # if all are texts, only the values are told
+    elif np.ndarray in bases:
         yield np.ndarray.base.__get__(value)
         if np.ndarray.dtype.__get__(value).hasobject:
             yield from np.ndarray.tolist(np.ndarray.reshape(value, -1))
