@@ -99,6 +99,13 @@ def repository_as_it_stands() -> Iterator[None]:
         return (shipped if folder.parent in shelves else Registration)(folder)
 
     @functools.cache
+    def once_claimed(folder: Path) -> bool:
+        return ask_claimed(shipped(folder))
+
+    def claimed(study: Registration) -> bool:
+        return once_claimed(study.folder) if study.folder.parent in shelves else ask_claimed(study)
+
+    @functools.cache
     def once_committed(folder: Path, commit: str) -> bool:
         return ask_git(shipped(folder), {"commit": commit})
 
@@ -126,10 +133,12 @@ def repository_as_it_stands() -> Iterator[None]:
             unpacked[key] = read_members(archive)
         return dict(unpacked[key])
 
+    ask_claimed = previously_opened._is_claimed
     read_members, read_zip = bundle._read_own, bundle._read_zip
     read_sources, read_manifest, ask_git = closure.sources, splits.load, sibling_registrations._has_committed_claim
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(previously_opened, "Registration", registration)
+        patch.setattr(previously_opened, "_is_claimed", claimed)
         patch.setattr(sibling_registrations, "_has_committed_claim", committed)
         patch.setattr(closure, "sources", sources)
         patch.setattr(splits, "load", load)

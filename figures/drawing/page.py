@@ -7,6 +7,7 @@ import contextlib
 import io
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -200,6 +201,7 @@ def contrasting_ink(colour: Any) -> str:
     return INK if (light + 0.05) / (dark + 0.05) > 1.05 / (light + 0.05) else FACE
 
 
+@cache  # a table is measured cell by cell, and a note from its first word to each of the next
 def text_width(text: str, size: float = 8.5, weight: str = "normal") -> float:
     """Return the printed width of a text."""
     font = FontProperties(family=FONT, size=size, weight=weight)

@@ -187,8 +187,7 @@ def _check_arm(arm: Arm, locked: Mapping[str, Any], wrong: list[str], undetermin
         locked_value, registered = settings.get(path, "").strip("'"), _normalize(value)
         if isinstance(value, str | int | Decimal) and _normalize(locked_value) != registered:
             wrong.append(f"policies.{where}.{path}: {locked_value!a}, but the arm sets {registered!a}")
-    is_of_plugin = arm.policy in {point.name for point in entry_points(group="kv_prereg.policies")}
-    if arm.press is None and not is_of_plugin and arm.policy not in read_policy_facts():
+    if arm.press is None and arm.policy not in read_policy_facts() and not _is_of_plugin(arm.policy):
         undetermined.append(f"arm {where}: the policy {differences.format_value(arm.policy)} is not installed here")
     try:
         promises = derive_promises(settings)
@@ -199,6 +198,10 @@ def _check_arm(arm: Arm, locked: Mapping[str, Any], wrong: list[str], undetermin
         wrong.extend(differences.diff_values(locked["promises"][arm.name], promises, f"promises.{arm.name}"))
     elif find_spec("torch") is None:
         undetermined.append(f"arm {where}: checking its promises needs torch; run: pip install '.[run]'")
+
+
+def _is_of_plugin(policy: str | None) -> bool:
+    return policy in {point.name for point in entry_points(group="kv_prereg.policies")}
 
 
 def _observe(study: Registration, design: Design, problems: ProblemFields) -> dict[str, Any]:
