@@ -52,7 +52,7 @@ def completed(folder: Path, undisturbed: str) -> None:
 
 @pytest.mark.parametrize(
     ("how", "every"),
-    [("kill", 3), ("full", 5), *(pytest.param(how, 1, marks=pytest.mark.soak) for how in ("kill", "full"))],
+    [("kill", 7), ("full", 11), *(pytest.param(how, 1, marks=pytest.mark.soak) for how in ("kill", "full"))],
 )
 def test_a_kill_and_a_disk_that_is_full_are_survived_at_any_write(toy, undisturbed, tmp_path, how, every):
     """One process a write, until one is not reached any more."""
@@ -77,12 +77,12 @@ def test_a_confirmation_that_is_killed_in_its_locked_tree_seals_the_same_outcome
     assert studies.here("audit", unconfirmed).returncode == 0
 
 
-def confirming(study: Path, place: Path) -> list[object]:
-    """The words of a command that confirms, in a new process but not in the locked tree."""
+def typing(study: Path, place: Path, name: str = "confirm", *options: str) -> list[object]:
+    """The words of a command, in a new process but not in the locked tree."""
     known = place / "surroundings.json"
     known.write_text(json.dumps([studies.surroundings(), studies.SEEN]))
     code = "import json, sys, studies; sys.exit(studies.within(*json.load(open(sys.argv[1])), *sys.argv[2:]))"
-    return [sys.executable, "-c", code, known, "confirm", study]
+    return [sys.executable, "-c", code, known, name, study, *options]
 
 
 def in_a_small_world(mount: str, folder: Path, *command: object) -> subprocess.CompletedProcess:
@@ -108,7 +108,7 @@ def test_a_disk_that_is_too_small_for_the_records_ends_in_one_line(namespaces, u
     size = sum(path.stat().st_size for path in unconfirmed.rglob("*") if path.is_file()) + 160 * 1024
     mount = f"mount -t tmpfs -o size={size} none {small}; cp -r {unconfirmed} {small}/study"
     keep = f'"$@"; s=$?; cp -r {small}/study {kept}; exit $s'
-    done = in_a_small_world(mount, small, "sh", "-c", keep, "sh", *confirming(small / "study", tmp_path))
+    done = in_a_small_world(mount, small, "sh", "-c", keep, "sh", *typing(small / "study", tmp_path))
     assert done.returncode == 2, done.stdout + done.stderr
     assert "Traceback" not in done.stderr
     assert "the disk is full" in done.stderr  # ENOSPC, whichever write met it
@@ -117,10 +117,13 @@ def test_a_disk_that_is_too_small_for_the_records_ends_in_one_line(namespaces, u
     assert studies.here("audit", kept).returncode == 0
 
 
-def test_a_folder_that_cannot_be_written_is_refused_in_one_line(namespaces, unconfirmed, tmp_path):
+@pytest.mark.parametrize(
+    "act", [("withdraw", "--reason", "a typo"), pytest.param(("confirm",), marks=pytest.mark.soak)], ids=" ".join
+)
+def test_a_folder_that_cannot_be_written_is_refused_in_one_line(namespaces, unconfirmed, tmp_path, act):
     with studies.unchanged(unconfirmed):
         mount = f"mount --bind {unconfirmed} {unconfirmed}; mount -o remount,ro,bind {unconfirmed}"
-        done = in_a_small_world(mount, unconfirmed, *confirming(unconfirmed, tmp_path))
+        done = in_a_small_world(mount, unconfirmed, *typing(unconfirmed, tmp_path, *act))
         assert done.returncode == 2, done.stdout + done.stderr
         assert "is on a read-only file system" in done.stderr
         assert "Traceback" not in done.stderr

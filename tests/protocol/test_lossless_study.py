@@ -30,7 +30,7 @@ def test_a_lossless_study_is_registered_confirmed_audited_and_told(tmp_path, tin
     assert checks["tests"] == 4  # two arms, two budgets
     assert float(checks["decision_errors"]["confirmed"]["low"]) < 0.1
     assert checks["rule"]["gates"]["the subject saves no memory"] == "INCONCLUSIVE"
-    assert studies.here("confirm", folder, drawn=True).returncode == 11
+    assert studies.here("confirm", folder).returncode == 11
     judged = judge(folder)
     rows = [
         (contrast["subject"], contrast["budget"], contrast["saves"], contrast["matched"])

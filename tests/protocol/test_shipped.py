@@ -38,7 +38,8 @@ def changed(tmp_path_factory):
 
 # test_golden_audits.py audits all of them, with torch and today's code.
 @pytest.mark.parametrize(
-    "name", ["quickstart", "control-effect", pytest.param("crystal-retrieval-3", marks=pytest.mark.soak)]
+    "name",
+    ["quickstart", *(pytest.param(name, marks=pytest.mark.soak) for name in ("control-effect", "crystal-retrieval-3"))],
 )
 def test_the_evidence_holds_without_torch_and_after_the_code_changed(name, changed):
     command = [sys.executable, "-c", AUDITED, str(studies.ROOT / "registrations" / name)]

@@ -33,7 +33,7 @@ def confirmed(tmp_path_factory, thinking_model):
     folder = tmp_path_factory.mktemp("shelf") / "registrations" / "study"
     studies.write(folder, thinking_model, CHANGES)
     carried_out("register", folder)
-    assert studies.here("confirm", folder, drawn=True).returncode == 11
+    assert studies.here("confirm", folder).returncode == 11
     return folder
 
 
