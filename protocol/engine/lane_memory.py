@@ -27,7 +27,7 @@ from policies import (
 )
 from policies.signals import lane_matmul, softmax_with_sink, upcast
 from protocol.engine import merging
-from protocol.engine.own_parts import copy_for, count_bytes, has_own_part, map_tensors
+from protocol.engine.own_parts import copy_for, count_bytes, has_own_part, is_ours, map_tensors
 from protocol.engine.slots import CachedSlots
 
 FOLD_SIZE = 4
@@ -106,10 +106,11 @@ class Memory:
     is_own: bool = False
 
     def bytes(self) -> int:
-        folded = (*self.sums.values(), *self.fed_states.values())  # stacks of tensors
-        traced = tuple(state for states in self.traces.values() for state in states.values())
-        fixed = count_bytes((self.positions, self.recent, *folded), is_own=False)
-        return self.pending.bytes() + fixed + count_bytes((traced, self.remembered, self.routed), is_own=self.is_own)
+        folded = (*self.sums.items(), *self.fed_states.items())
+        folded += tuple((signal, state) for signal, states in self.traces.items() for state in states.values())
+        kept = sum(count_bytes(state, is_own=not is_ours(type(signal))) for signal, state in folded)
+        handed_on = count_bytes((self.remembered, self.routed), is_own=self.is_own)
+        return self.pending.bytes() + count_bytes((self.positions, self.recent), is_own=False) + kept + handed_on
 
     @property
     def hidden_layers(self) -> set[int]:

@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 def copy_for(part: object, state: T) -> T:
     """Return a state, a tensor or a (named) tuple of states, with tensors of its own if the part is not ours."""
-    if _is_ours(type(part)):
+    if is_ours(type(part)):
         return state
     copied: T = map_tensors(torch.clone, state)
     return copied
@@ -35,7 +35,7 @@ def copy_view(policy: Policy, view: View) -> View:
 def has_own_part(policy: Policy) -> bool:
     """Return whether some part of a policy is not of this project."""
     parts = (policy.scoring, policy.selection, policy.routing, policy.cadence, policy.state, policy.decoding)
-    return not all(_is_ours(type(part)) for part in (*parts, policy.protect, *policy.needs))
+    return not all(is_ours(type(part)) for part in (*parts, policy.protect, *policy.needs))
 
 
 def map_tensors(change: Callable[[Tensor], Tensor], state: Any) -> Any:
@@ -70,7 +70,7 @@ def refuse_hidden_state(policy: Policy, event: Eviction) -> None:
         count_bytes((event.memory, event.routing_state), is_own=True)
 
 
-def _is_ours(kind: type[Any]) -> bool:
+def is_ours(kind: type[Any]) -> bool:
     """Return whether a class is one of this project's; what its `__module__` says is not believed."""
     module, name = kind.__module__, kind.__qualname__
     return module.startswith(("policies.", "protocol.presses.")) and vars(sys.modules[module]).get(name) is kind

@@ -7,21 +7,24 @@ hash. Nothing here runs a method that the code itself could define.
 """
 
 import array
+import copyreg
 import gc
 import hashlib
 import io
 import logging
 import mmap
+import operator
 import random
 import re
 import struct
 import sys
 import types
 import weakref
+from abc import ABC, ABCMeta
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
-from datetime import date, time, timedelta, tzinfo
+from datetime import date, datetime, time, timedelta, timezone, tzinfo
 from decimal import Decimal
 from functools import cache, lru_cache
 from typing import Any, NamedTuple
@@ -99,10 +102,14 @@ def count_reachable_bytes(name: str, state: object) -> int:
         if issubclass(type(value), Tensor):
             with torch._C.DisableTorchFunctionSubclass():
                 storage = _TENSOR.untyped_storage(value)
+            if not storage.resizable():
+                raise Keeps("stores a tensor in memory that is not torch's: copy it with `.clone()`")
             sizes[storage.data_ptr()] = storage.nbytes()
         else:
             base: Any = next(base for base in read_bases(type(value)) if not base.__flags__ & _OF_PYTHON)
             sizes[id(value)] = base.__sizeof__(value) + (len(content) if isinstance(content, bytes) else 0)
+            if buffer := next((each for each in read_bases(type(value)) if each in _BUFFERS), None):
+                sizes[id(value)] += len(_BUFFERS[buffer](value))
     return sum(sizes.values())
 
 
@@ -115,13 +122,26 @@ def _stands_in_module(name: str, value: Any) -> bool:
         return True
     if not issubclass(kind, (type, types.FunctionType, types.ModuleType)):
         return False
-    found: Any = sys.modules.get(value.__name__ if issubclass(kind, types.ModuleType) else value.__module__)
-    for part in () if issubclass(kind, types.ModuleType) else value.__qualname__.split("."):
-        entries = read_names(found) if isinstance(found, type) else getattr(found, "__dict__", {})
+    if kind is types.FunctionType:
+        module, path = value.__module__, value.__qualname__
+    elif issubclass(kind, type):
+        module, path = (vars(type)[name].__get__(value) for name in ("__module__", "__qualname__"))
+    else:
+        module, path = next((name for name, loaded in sys.modules.items() if loaded is value), None), ""
+    is_plain = type(module) is str and type(path) is str
+    found: Any = sys.modules.get(module) if is_plain else None
+    for part in filter(None, path.split(".") if is_plain else ()):
+        entries = read_names(found) if issubclass(type(found), type) else _read_module(found)
         found = entries.get(part)
-    if found is not value and getattr(found, "__func__", None) is not value:
+    if type(found) in (staticmethod, classmethod):
+        found = found.__func__
+    if found is not value:
         raise Keeps(f"stores a function, class or module in {name} that it made: define it in a module")
     return True
+
+
+def _read_module(value: object) -> Mapping[str, Any]:
+    return _NAMES.__get__(value) if issubclass(type(value), types.ModuleType) else {}
 
 
 def _describe_plain(value: Any) -> bytes:
@@ -141,11 +161,18 @@ def _describe(name: str, value: Any) -> tuple[object, Iterable[object]]:
     bases = read_bases(kind)
     if logging.Logger in bases:  # leads to all others
         attributes = {key: inner for key, inner in _attributes(value).items() if key not in ("_cache", "manager")}
-        return sorted((key, id(inner)) for key, inner in attributes.items()), ()
+        known = {key: attributes.pop(key, None) for key in ("parent", "handlers", "filters")}
+        lists = [id(each) for key in ("handlers", "filters") for each in known[key] or ()]
+        return [id(each) for each in known.values()] + lists, [*attributes, *attributes.values()]
     if type in bases:
         with suppress(AttributeError):  # of a class of the interpreter
             _ANNOTATIONS(value)  # made when first read
-        return "", gc.get_referents(value)
+        if kind in (type, ABCMeta):
+            copyreg._slotnames(value)  # type: ignore[attr-defined]  # set when an object is first copied
+        found = gc.get_referents(value)
+        return "", [*found, *(key for each in found if type(each) is dict for key in each), *_list_followers(value)]
+    if kind is _Registrations:
+        return "", ()  # counted by the process, and what has been asked
     _attributes(value)
     native = next((base for base in bases if base in _CONTENTS), None)
     if native is None and _has_hidden_memory(kind):  # type: ignore[arg-type]
@@ -154,15 +181,27 @@ def _describe(name: str, value: Any) -> tuple[object, Iterable[object]]:
             "`score`, where it is used"
         )
     content = "" if native is None else _CONTENTS[native](value)
-    if native is _LruCache:  # what it has answered is counted
-        return content, [_attributes(value)]
     return content, [*gc.get_referents(value), *_more_referents(value, bases)]
 
 
+@lru_cache
+def _answer(value: int) -> int:
+    return value
+
+
+_answer(0)
+
+
+class _Pair(NamedTuple):
+    first: int
+
+
+_Registrations: Any = type(vars(ABC)["_abc_impl"])
 _TENSOR: Any = torch._C.TensorBase
 _LruCache: Any = type(lru_cache(_describe))
 read_bases: Callable[[type], tuple[type, ...]] = vars(type)["__mro__"].__get__
 read_names: Callable[[type], Mapping[str, Any]] = vars(type)["__dict__"].__get__
+_NAMES: Any = vars(types.ModuleType)["__dict__"]
 _ANNOTATIONS: Callable[[type], object] = vars(type)["__annotations__"].__get__
 _BASIC_SIZE: Callable[[type], int] = vars(type)["__basicsize__"].__get__
 _ITEM_SIZE: Callable[[type], int] = vars(type)["__itemsize__"].__get__
@@ -184,7 +223,9 @@ def _attributes(value: object) -> dict[str, Any]:
 def _has_hidden_memory(kind: Any) -> bool:
     """Return whether objects of a class have memory besides attributes and slots, as those of C code have."""
     slots = sum(
-        type(entry) is types.MemberDescriptorType for base in read_bases(kind) for entry in read_names(base).values()
+        type(entry) is types.MemberDescriptorType and entry.__objclass__ is base
+        for base in read_bases(kind)
+        for entry in read_names(base).values()
     )
     pointers = slots + (_DICT_OFFSET(kind) > 0) + (_WEAK_OFFSET(kind) > 0)
     return _ITEM_SIZE(kind) != 0 or _BASIC_SIZE(kind) > HEADER + pointers * POINTER
@@ -195,30 +236,56 @@ def _more_referents(value: Any, bases: tuple[type, ...]) -> Iterator[object]:
     if dict in bases:
         yield from dict.keys(value)  # if all are texts, only the values are told
     elif np.ndarray in bases:
-        yield np.ndarray.base.__get__(value)
+        yield from (np.ndarray.base.__get__(value), np.ndarray.dtype.__get__(value))
         if np.ndarray.dtype.__get__(value).hasobject:
             yield from np.ndarray.tolist(np.ndarray.reshape(value, -1))
+    elif np.dtype in bases:
+        yield from (value.metadata, value.names, value.fields, value.subdtype)
+    elif np.void in bases:
+        yield from (value.base, value.dtype)
     elif Tensor in bases:
-        yield _TENSOR.grad.__get__(value)
+        with torch._C.DisableTorchFunctionSubclass():
+            yield from (_TENSOR.grad.__get__(value), _attributes(_TENSOR.untyped_storage(value)))
     elif memoryview in bases:
         yield value.obj
     elif weakref.ref in bases:
         yield weakref.ref.__call__(value)
+    elif range in bases:
+        yield from (value.start, value.stop, value.step)
+    elif datetime in bases or time in bases:
+        yield (datetime if datetime in bases else time).tzinfo.__get__(value)
+
+
+def _list_followers(value: Any) -> Iterator[object]:
+    """Yield the classes that derive from a class, and the weak references to it, which it leads to as well."""
+    yield from type.__subclasses__(value)
+    yield from (each for each in weakref.getweakrefs(value) if type(each) is not weakref.ref)
 
 
 def _tensor_bytes(tensor: Any) -> object:
-    if _TENSOR.grad_fn.__get__(tensor) is not None or _TENSOR.layout.__get__(tensor) is not torch.strided:
-        raise Keeps("stores a tensor that is sparse or has a graph: make it dense, or detach it")
     with torch._C.DisableTorchFunctionSubclass():
-        storage = torch.empty(0, dtype=torch.uint8, device=tensor.device).set_(tensor.untyped_storage())
-        content = hashlib.blake2b(storage.cpu().numpy().tobytes()).hexdigest()
-        return str(tensor.dtype), tuple(tensor.shape), tensor.stride(), tensor.storage_offset(), content
+        names = ("dtype", "shape", "device", "layout", "grad_fn", "requires_grad", "is_quantized", "is_meta")
+        dtype, shape, device, layout, graph, *flags = (getattr(_TENSOR, name).__get__(tensor) for name in names)
+        if graph is not None or layout is not torch.strided or any(flags[1:]):
+            raise Keeps(
+                "stores a tensor that is sparse or has a graph, or is quantised or meta: make it dense, or detach it"
+            )
+        storage = torch.empty(0, dtype=torch.uint8, device=device).set_(_TENSOR.untyped_storage(tensor))
+        content = hashlib.blake2b(storage.cpu().clone().numpy().tobytes()).hexdigest()  # `numpy` marks what it shares
+        places = _TENSOR.stride(tensor), _TENSOR.storage_offset(tensor)
+        bits = flags[0], _TENSOR.is_neg(tensor), _TENSOR.is_conj(tensor)
+        version = None if _TENSOR.is_inference(tensor) else _TENSOR._version.__get__(tensor)
+        return str(dtype), tuple(shape), *places, bits, version, content
 
 
 def _array_bytes(values: Any) -> object:
     fields = [getattr(np.ndarray, name).__get__(values) for name in ("dtype", "shape", "strides")]
     is_of_objects = fields[0].hasobject
-    return *map(str, fields), "" if is_of_objects else hashlib.blake2b(np.ndarray.tobytes(values)).hexdigest()
+    return (
+        *map(str, fields),
+        bool(np.ndarray.flags.__get__(values).writeable),
+        "" if is_of_objects else hashlib.blake2b(np.ndarray.tobytes(values)).hexdigest(),
+    )
 
 
 def _buffer_bytes(values: Any) -> object:
@@ -230,6 +297,12 @@ def _nothing(value: object) -> str:
     return ""
 
 
+_BUFFERS: dict[type, Callable[[Any], Any]] = {
+    array.array: lambda value: bytes(memoryview(value)),
+    io.BytesIO: io.BytesIO.getvalue,
+    io.StringIO: io.StringIO.getvalue,
+}
+
 # By the class of the interpreter or of a library that an object is, or derives from.
 _CONTENTS: dict[type, Callable[[Any], object]] = {
     Tensor: _tensor_bytes,
@@ -237,6 +310,9 @@ _CONTENTS: dict[type, Callable[[Any], object]] = {
     **dict.fromkeys((bytearray, memoryview, array.array, mmap.mmap), _buffer_bytes),
     torch.Generator: lambda value: torch.Generator.get_state(value).numpy().tobytes(),
     random.Random: lambda value: random.Random.getstate(value),
+    np.void: lambda value: np.void.tobytes(value),
+    timezone: lambda value: timezone.__repr__(value).encode(),
+    struct.Struct: lambda value: struct.Struct.format.__get__(value),
     io.BytesIO: lambda value: (io.BytesIO.getvalue(value), io.BytesIO.tell(value)),
     io.StringIO: lambda value: (io.StringIO.getvalue(value), io.StringIO.tell(value)),
     str: lambda value: str.__repr__(value),
@@ -249,12 +325,15 @@ _CONTENTS: dict[type, Callable[[Any], object]] = {
         (
             *(dict, list, tuple, set, frozenset, deque, property, staticmethod, classmethod, slice, range),
             *(date, time, timedelta, tzinfo, Decimal, re.Pattern, re.Match, weakref.ref, super, BaseException),
+            *(operator.itemgetter, operator.attrgetter, operator.methodcaller),
             *(types.FunctionType, types.MethodType, types.BuiltinFunctionType, types.CodeType, types.CellType),
             *(types.WrapperDescriptorType, types.MethodWrapperType, types.MethodDescriptorType, types.ModuleType),
             *(types.ClassMethodDescriptorType, types.GetSetDescriptorType, types.MemberDescriptorType),
             *(types.MappingProxyType, types.SimpleNamespace, types.GenericAlias, types.UnionType),
             *(np.dtype, np.ufunc, np.generic, torch.dtype, torch.device, torch.layout, torch.memory_format),
             *(type(__import__("_abc")._abc_init), type(torch.ops)),
+            type(vars(_Pair)["first"]),
+            *(type(entry) for each in gc.get_referents(_answer) if type(each) is dict for entry in each.values()),
         ),
         _nothing,
     ),

@@ -12,7 +12,7 @@ import studies
 
 from protocol.formats.refusals import Tampered
 from protocol.plan import grid, toml_reader
-from protocol.run.executors import Job, answers, local, process_pool, process_state
+from protocol.run.executors import Job, answers, audit_hook, local, process_pool, process_state
 from protocol.workspace.planned_study import PlannedStudy
 from splits import load
 
@@ -230,6 +230,10 @@ def test_memory_that_a_policy_does_not_show_is_counted(run_policy):
     honest, hidden = ([body["cache"]["state_bytes"] for body in run_policy(each)] for each in ("honest", "hides"))
     assert hidden[0] >= honest[0] + 40_000
     assert hidden[1] == honest[1]
+
+
+def test_whoever_may_begin_a_confinement_cannot_reach_those_that_are_active():
+    assert not any(hasattr(each, "__self__") for each in audit_hook.get_guard())
 
 
 class Pipe:

@@ -113,8 +113,14 @@ def get_guard() -> tuple[Callable[[Rules], None], Callable[[Rules], None]]:
             rules.attempts.append(reason)
             raise Confined(f"a policy used {reason}")
 
+    def begin(rules: Rules) -> None:
+        active.append(rules)
+
+    def end(rules: Rules) -> None:
+        active.remove(rules)
+
     sys.addaudithook(hook)
-    return active.append, active.remove
+    return begin, end  # a method of the list would hand the list to whoever asks for its `__self__`
 
 
 def _describe_attempt(

@@ -270,6 +270,7 @@ class Confinement:
             if any(type(key) is not str for key in namespace):
                 raise self._tampered(f"has a name in {name} that is a subclass of str")
             roots += [(f"{name}.{key}", value) for key, value in namespace.items()]
+            roots += [(f"the class of {name}", type(sys.modules[name]))]
         own = {id(vars(sys.modules[name])) for name in self._own_modules if name in sys.modules}
         roots += [(f"policy {number}", policy) for number, policy in enumerate(self._policies)]
         try:

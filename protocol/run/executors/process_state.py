@@ -3,16 +3,19 @@
 import _signal  # type: ignore[import-not-found]  # not `signal`, which looks handlers up by value
 import atexit
 import contextvars
+import csv
 import decimal
 import faulthandler
 import gc
 import itertools
+import locale
 import os
 import random
 import re
 import signal
 import sys
 import threading
+import tracemalloc
 from collections.abc import Callable, Mapping
 from functools import partial
 from types import MappingProxyType
@@ -41,7 +44,8 @@ def list_operators() -> list[str]:
 _core: Any = torch._C
 DISPATCHER = "the dispatcher of torch"
 _PRECISIONS = (("generic", "all"), *itertools.product(("cuda", "mkldnn"), ("all", "conv", "rnn", "matmul")))
-_READS = re.compile(r"_?(get|is)_(?!grad|fwd_grad|inference|multithreading|caught|thread|autocast)")
+_READS = re.compile(r"_?(get|is)_(?!grad|fwd_grad|inference|multithreading|caught|thread|autocast_(?:[cgix]))")
+_TIMERS = signal.ITIMER_REAL, signal.ITIMER_PROF, signal.ITIMER_VIRTUAL
 _VMAP = re.compile("\nFuncTorch.*")
 _KEYS = re.compile(r"\b(?!Autograd|ADInplace)\w+")  # of the dispatcher, but for gradients
 
@@ -81,8 +85,11 @@ _PROCESS: Mapping[str, Callable[[], object]] = MappingProxyType(
     {
         "the environment": lambda: dict(os.environ),
         "the working directory": os.getcwd,
-        "signal handlers": lambda: [id(_signal.getsignal(number)) for number in range(1, signal.NSIG) if number < 32],
-        "signal timers": lambda: [signal.getitimer(timer)[1] for timer in (signal.ITIMER_REAL, signal.ITIMER_PROF)],
+        "signal handlers": lambda: [
+            *(id(_signal.getsignal(number)) for number in _signal.valid_signals()),
+            *sorted(_signal.pthread_sigmask(signal.SIG_BLOCK, ())),
+        ],
+        "signal timers": lambda: [bool(time) for timer in _TIMERS for time in signal.getitimer(timer)],
         "the functions that run at exit": atexit._ncallbacks,
         "garbage collector callbacks": lambda: [*map(id, gc.callbacks)],
         "the garbage collector": lambda: (gc.isenabled(), gc.get_threshold(), gc.get_debug()),
@@ -91,6 +98,9 @@ _PROCESS: Mapping[str, Callable[[], object]] = MappingProxyType(
         "interpreter limits": lambda: (
             *(sys.getrecursionlimit(), sys.getswitchinterval(), sys.get_int_max_str_digits()),
             *(sys.dont_write_bytecode, faulthandler.is_enabled(), sys.get_asyncgen_hooks()),
+            *(sys.getdlopenflags(), sys.get_coroutine_origin_tracking_depth(), threading.stack_size()),
+            *(locale.setlocale(locale.LC_ALL), tracemalloc.get_traceback_limit(), tuple(csv.list_dialects())),
+            *(os.nice(0), tuple(sorted(os.sched_getaffinity(0))) if hasattr(os, "sched_getaffinity") else ()),
         ),
         "registrations of abstract classes": lambda: count_registrations() - get_load_recorder().registrations,
         "the import path": lambda: [*map(id, (*sys.path, *sys.meta_path, *sys.path_hooks))],

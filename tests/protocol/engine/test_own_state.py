@@ -1,8 +1,11 @@
 """The bytes that a state of own code takes: counted by hand, whatever its classes say."""
 
+import array
 import hashlib
+import io
 import sys
 from dataclasses import dataclass
+from datetime import timedelta, timezone
 from typing import NamedTuple
 
 import numpy as np
@@ -37,6 +40,17 @@ def with_attribute():
     return tensor
 
 
+def with_stored_attribute():
+    tensor = torch.zeros(1)
+    tensor.untyped_storage().hidden = [1] * 1000
+    return tensor
+
+
+class Named(str):
+    def split(self, *arguments):
+        raise AssertionError("a method of own code runs")
+
+
 @pytest.mark.parametrize(
     ("state", "hidden"),
     [
@@ -53,6 +67,12 @@ def with_attribute():
         (-(1 << 8000), 1000),
         (with_attribute(), 4004),
         (torch.Generator(), 5000),
+        (array.array("d", [0] * 1000), 8000),
+        (io.BytesIO(bytes(1000)), 1000),
+        (io.StringIO("a" * 1000), 1000),
+        (np.zeros(1, np.dtype("f4", metadata={"a": [1] * 1000})), 8004),
+        (timezone(timedelta(0), "a" * 1000), 1000),
+        (with_stored_attribute(), 8004),
         (Held(Held), 0),
         (None, 0),
     ],
@@ -75,6 +95,9 @@ def test_what_a_state_leads_to_is_counted_once(state, hidden):
         THOUSAND.untyped_storage(),
         torch.zeros(1, requires_grad=True) * 2,
         THOUSAND.to_sparse(),
+        torch.from_numpy(np.zeros(1000)[:1]),
+        torch.zeros(1, device="meta"),
+        type("Made", (), {"__qualname__": Named("Made"), "value": THOUSAND})(),
         memoryview(bytes(1000)),
     ],
     ids=lambda state: type(state).__name__,
