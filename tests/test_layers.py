@@ -4,7 +4,7 @@ import ast
 import re
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache
 from pathlib import Path
 
@@ -72,6 +72,7 @@ def modules(root: Path) -> dict[str, Path]:
     }
 
 
+Walk = Callable[[ast.AST], Iterator[ast.AST]]
 COMPUTED = "what a computed name says"
 # kv-prereg runs a command by its name in MENU, and registries load what a path in them names.
 STARTERS = {(f"protocol.{name}", COMPUTED) for name in ("__main__", "completion", "formats.registry")}
@@ -81,7 +82,15 @@ REGISTRIES = {"protocol.formats.instruments", "protocol.formats.runners"}
 LOADERS = {"import_module", "__import__", "resolve_name", "run_module", "run_path"}
 
 
-def imports(path: Path, name: str, known: Mapping[str, Path]) -> set[str]:
+def outside_functions(tree: ast.AST) -> Iterator[ast.AST]:
+    """What runs as soon as a module is imported."""
+    yield tree
+    for child in ast.iter_child_nodes(tree):
+        if not isinstance(child, ast.FunctionDef | ast.Lambda):
+            yield from outside_functions(child)
+
+
+def imports(path: Path, name: str, known: Mapping[str, Path], walk: Walk = ast.walk) -> set[str]:
     """Every module that `path` imports anywhere in it; `from a import b` is a.b where that is a module.
 
     So is what it loads by a name in a string, or by a path "module:attribute", and a module that it reaches as an
@@ -89,7 +98,7 @@ def imports(path: Path, name: str, known: Mapping[str, Path]) -> set[str]:
     """
     package = name if path.name == "__init__.py" else name.rpartition(".")[0]
     found, bound, loaders = set(), {}, set(LOADERS)
-    nodes = list(ast.walk(ast.parse(path.read_text())))
+    nodes = list(walk(ast.parse(path.read_text())))
     for node in nodes:
         if isinstance(node, ast.Import):
             for alias in node.names:
@@ -344,15 +353,35 @@ def test_the_block_bites():
     assert "is blocked" in done.stderr
 
 
-def test_what_runs_cells_loads_no_statistics_and_no_figures():
-    """What an experiment is names rules and methods; nothing that it loads of them computes an effect."""
-    loaded = "print(*(name for name in sys.modules if name.partition('.')[0] in ('analysis', 'figures')))"
-    done = imported("protocol.run.runner", "protocol.run.executors.process_pool", last=loaded)
-    assert done.returncode == 0, done.stderr
-    parents = {"analysis", "analysis.stats"}
+RUNNING = ("protocol.run.runner", "protocol.run.executors.process_pool")
+
+
+def loads_effects(modules: Iterable[str]) -> list[str]:
+    """What computes an effect or draws one: what an experiment is names rules and methods, and nothing else."""
     light = {*DECLARED, "analysis.stats.comparison"}
-    names = set(done.stdout.split()) - parents
-    assert not [name for name in names if not any(within(name, place) for place in light)]
+    found = {name for name in modules if name.partition(".")[0] in ("analysis", "figures")} - {
+        "analysis",
+        "analysis.stats",
+    }
+    return sorted(name for name in found if not any(within(name, place) for place in light))
+
+
+def test_what_runs_cells_imports_no_statistics_and_no_figures():
+    known, waiting, reached = modules(ROOT), [*RUNNING], set()
+    while waiting:
+        name = waiting.pop()
+        if name in known and name not in reached:
+            reached.add(name)
+            waiting += [*imports(known[name], name, known, outside_functions), name.rpartition(".")[0]]
+    assert "protocol.engine.decode" in reached
+    assert loads_effects(reached) == []
+
+
+@pytest.mark.soak
+def test_what_runs_cells_loads_no_statistics_and_no_figures():
+    done = imported(*RUNNING, last="print(*sys.modules)")
+    assert done.returncode == 0, done.stderr
+    assert loads_effects(done.stdout.split()) == []
 
 
 def test_rules_and_methods_are_declared_without_loading_any_library():

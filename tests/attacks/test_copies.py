@@ -9,6 +9,7 @@ import pytest
 import rewriting
 import studies
 from attacking import findings
+from sampled import sampled
 
 from figures.report_page import report_index
 from protocol import status
@@ -46,9 +47,11 @@ def list_opened(original):
     return [reference(original) | {"problems": problems}]
 
 
-@pytest.mark.parametrize("is_child", [True, False])
-@pytest.mark.parametrize(("seconds", "outcome"), [(0, "failed"), (3, "failed"), (1, "held")])
-def test_records_with_the_seconds_of_an_earlier_study_were_copied(original, is_child, seconds, outcome):
+@pytest.mark.parametrize(
+    ("expected", "is_child"), sampled([(0, "failed"), (3, "failed"), (1, "held")], [True, False], of=2)
+)
+def test_records_with_the_seconds_of_an_earlier_study_were_copied(original, is_child, expected):
+    seconds, outcome = expected
     """Half of the lanes are enough; with another time in each lane nothing shows it."""
     (stub := original.source.parent.parent / "archive" / "study").mkdir(parents=True)  # a copy that has no records
     shutil.copy(original.source / "lock.json", stub)

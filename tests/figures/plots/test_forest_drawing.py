@@ -154,7 +154,7 @@ def test_no_drawing_of_max_t_speaks_of_bonferroni():
 # ---------------------------------------------------------------- shipped studies
 
 
-@pytest.mark.parametrize("folder", sampled(SHIPPED, of=3))
+@pytest.mark.parametrize("folder", sampled(SHIPPED, of=6))
 def test_every_shipped_verdict_can_be_drawn(folder):
     drawing_checks.drawn(forest, page.read_judged(folder))
 

@@ -6,6 +6,7 @@ import lanes
 import pytest
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
+from sampled import sampled
 
 from figures.plots.needle import Cell, needle, needle_cells
 
@@ -134,8 +135,9 @@ def test_it_says_that_it_is_exploratory_and_what_became_of_the_claim(drawn):
     assert "A small study: INCONCLUSIVE for tiny alone, n < 200, UNANCHORED" in said
 
 
-@pytest.mark.parametrize("name", ["crystal", "crystal-with-a-name-as-long-as-a-line-of-a-book-is-wide"])
-@pytest.mark.parametrize("depths", [1, 11])
+@pytest.mark.parametrize(
+    ("name", "depths"), sampled(["crystal", "crystal-with-a-name-as-long-as-a-line-of-a-book-is-wide"], [1, 11], of=2)
+)
 def test_every_text_lies_on_the_page_and_on_no_other(name, depths):
     cells = [
         Cell(model, budget, arm, "needle", length, str(depth / 10), 1.0, 1000)

@@ -9,6 +9,7 @@ from itertools import pairwise
 
 import pytest
 from plain_forward import History, of_lane, plain_forward
+from sampled import sampled
 from tiny_networks import HEADS, KV_HEADS, Q_HEADS, answer, lane, outside, tiny, watched
 
 from policies import Cadence
@@ -145,13 +146,16 @@ METHODS = {
 }
 
 
-@pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize(
-    ("cadence", "query", "first_event"),
-    [(Cadence(interval=1), 0, 1), (Cadence(interval=3, slack=False), 3, 0), (Cadence(interval=5), 3, 7)],
-    ids=["every step", "every third, the query cut", "every fifth, from the seventh"],
+    ("method", "events"),
+    sampled(
+        [*METHODS],
+        [(Cadence(interval=1), 0, 1), (Cadence(interval=3, slack=False), 3, 0), (Cadence(interval=5), 3, 7)],
+        of=3,
+    ),
 )
-def test_what_is_kept_at_every_event_is_what_loops_over_a_plain_forward_find(method, cadence, query, first_event):
+def test_what_is_kept_at_every_event_is_what_loops_over_a_plain_forward_find(method, events):
+    cadence, query, first_event = events
     (policy, budget), model, prompt = METHODS[method], tiny(), outside(24, query)
     policy = watched(policy, cadence=cadence)
     settings = {"max_new_tokens": 20, "prefill_chunk": 7, "first_event": first_event}

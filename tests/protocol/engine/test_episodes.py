@@ -3,6 +3,7 @@
 import pytest
 import torch
 from plain_forward import of_lane, plain_forward
+from sampled import sampled
 from test_run_types import told
 from tiny_networks import DIM, HEADS, LAYERS, Noise, all_kept, answer, drawn, lane, noted, outside, tiny
 
@@ -36,8 +37,7 @@ def the_plan(model, policy, prompt):
     return policy.cadence.plan_episodes(context, embed(context), question, model.sentence_ends)
 
 
-@pytest.mark.parametrize("query", [0, 3])
-@pytest.mark.parametrize("interval", [None, 4])
+@pytest.mark.parametrize(("query", "interval"), sampled([0, 3], [None, 4], of=2))
 def test_the_cache_of_the_questions_episode_answers_and_the_others_are_parked(query, interval):
     model, prompt = tiny(), Prompt(a_text(), outside(query).context)
     policy = episodic(interval=interval)

@@ -52,7 +52,7 @@ def lived(context, query, budget, cadence, new, first_event):
     return held, events
 
 
-@pytest.mark.parametrize(("first_event", "context", "query"), sampled([0, 1, 2, 7, 50], [30, 6], [0, 3, 9], of=3))
+@pytest.mark.parametrize(("first_event", "context", "query"), sampled([0, 1, 2, 7, 50], [30, 6], [0, 3, 9], of=6))
 def test_slots_held_and_events_are_those_of_a_count_by_hand(context, query, first_event):
     lanes = [
         lane(drawn(1, routing, cadence), budget)
@@ -150,9 +150,10 @@ def assert_slots_equal(states, expected, history):
             assert not row[len(positions) :].any()
 
 
-@pytest.mark.parametrize("family", FAMILIES)
-@pytest.mark.parametrize("routing", [None, Offsets(), Adaptive()], ids=["uniform", "offsets", "adaptive"])
-@pytest.mark.parametrize("cadence", [Cadence(interval=5), Cadence(interval=1)], ids=["5", "1"])
+@pytest.mark.parametrize(
+    ("family", "routing", "cadence"),
+    sampled(FAMILIES, [None, Offsets(), Adaptive()], [Cadence(interval=5), Cadence(interval=1)], of=3),
+)
 def test_what_a_policy_is_told_at_every_event_is_what_loops_over_a_plain_forward_find(family, routing, cadence, device):
     model, prompt, policy = tiny(family, device=device), outside(24, 7), watching(routing, cadence)
     new = 4 if cadence.interval == 1 else 9

@@ -3,6 +3,7 @@
 import pytest
 import torch
 from plain_forward import of_lane, plain_forward
+from sampled import sampled
 from tiny_networks import FAMILIES, Adaptive, Offsets, all_kept, answer, drawn, lane, outside, tiny
 
 from policies import Cadence
@@ -56,9 +57,7 @@ def test_heads_may_hold_different_numbers_of_slots_even_none(query, logits_of):
     assert (lanes[0].policy.notes[0][1].sum(-1) == torch.tensor([[3, 17], [20, 0], [10, 10]])).all()
 
 
-@pytest.mark.parametrize("family", FAMILIES)
-@pytest.mark.parametrize("query", [0, 5])
-@pytest.mark.parametrize("slack", [True, False])
+@pytest.mark.parametrize(("family", "query", "slack"), sampled(FAMILIES, [0, 5], [True, False], of=3))
 def test_logits_after_every_event_while_decoding_are_those_of_the_slots_left(family, query, slack, logits_of, device):
     cadence = every_event(slack=slack)
     lanes = numbered(

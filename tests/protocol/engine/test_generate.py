@@ -15,7 +15,7 @@ from protocol.engine import Outcome, Request
 from protocol.engine.sampling import Draw
 
 
-@pytest.mark.parametrize(("family", "query"), sampled(FAMILIES, [0, 1, 5], of=2))
+@pytest.mark.parametrize(("family", "query"), sampled(FAMILIES, [0, 1, 5], of=3))
 def test_full_and_a_full_budget_equal_generate_token_for_token(family, query, device):
     model = tiny(family, device=device)
     for seed in range(2):
@@ -28,7 +28,7 @@ def test_full_and_a_full_budget_equal_generate_token_for_token(family, query, de
             assert [outcome.token_ids for outcome in outcomes] == [expected] * 3, chunk
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", sampled(FAMILIES, of=2))
 def test_full_equals_generate_for_several_problems_in_few_places(family, device):
     free = tiny(family, device=device)
     model = free._replace(stop_ids=frozenset({greedy(free, words(30), 8)[3]}))
@@ -57,8 +57,7 @@ def test_full_equals_generate_in_float32(family, chunk):
     assert outcome.token_ids == greedy(model, prompt.context, 16)
 
 
-@pytest.mark.parametrize("family", FAMILIES)
-@pytest.mark.parametrize("chunk", [None, 7])
+@pytest.mark.parametrize(("family", "chunk"), sampled(FAMILIES, [None, 7], of=2))
 def test_bfloat16_runs_every_kind_of_lane_and_stays_near_exact_arithmetic(family, chunk, logits_of, device):
     model = tiny(family, torch.bfloat16, device=device)
     exact = tiny(family, torch.bfloat16, device=device).network.double()

@@ -3,6 +3,7 @@
 import pytest
 import torch
 from plain_forward import of_lane, plain_forward
+from sampled import sampled
 from test_max_concurrent import SLOT as IN_ALL_HEADS
 from test_memory import SLOT, rows
 from tiny_networks import HEADS, Adaptive, Noise, Offsets, all_kept, answer, drawn, lane, noted, outside, tiny
@@ -37,9 +38,9 @@ def lived(context, query, budget, cadence, new, first_event, mark):
     return held, events
 
 
-@pytest.mark.parametrize("place", [1, 7, 8, 16])
-@pytest.mark.parametrize(("query", "first_event"), [(0, 1), (3, 0), (9, 11)])
-def test_events_fire_before_the_mark_alone(place, query, first_event):
+@pytest.mark.parametrize(("place", "asked"), sampled([1, 7, 8, 16], [(0, 1), (3, 0), (9, 11)], of=3))
+def test_events_fire_before_the_mark_alone(place, asked):
+    query, first_event = asked
     """Up to the mark a lane is the one without it; then it grows by one slot a token, which all fit."""
     model, prompt, settings = tiny(), outside(30, query), {"max_new_tokens": 16, "first_event": first_event}
     lanes = [lane(drawn(1, Adaptive(), cadence), 8) for cadence in CADENCES]
@@ -130,8 +131,7 @@ def test_a_policy_carries_nothing_once_its_lane_answers(monkeypatch):
     assert after.state_bytes == before.state_bytes > 0
 
 
-@pytest.mark.parametrize("cadence", [*CADENCES, Schedule(interval=4)], ids=str)
-@pytest.mark.parametrize("place", [1, 3, 9])
+@pytest.mark.parametrize(("cadence", "place"), sampled([*CADENCES, Schedule(interval=4)], [1, 3, 9], of=3))
 def test_no_lane_holds_more_than_what_it_is_taken_to_hold(cadence, place, monkeypatch):
     given, prompt = lane(drawn(1, cadence=cadence), 8), outside(30, 2)
     (before,) = answer(tiny(), prompt, [given], max_new_tokens=16)

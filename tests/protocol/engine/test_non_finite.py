@@ -54,7 +54,7 @@ def every_arm(context, interval=None):
 
 
 @pytest.mark.parametrize(
-    ("dtype", "temperature", "query"), sampled([torch.float32, torch.bfloat16], [0.0, 0.7], [0, 3], of=2)
+    ("dtype", "temperature", "query"), sampled([torch.float32, torch.bfloat16], [0.0, 0.7], [0, 3], of=4)
 )
 def test_a_prompt_that_is_not_finite_fails_the_lanes_of_every_arm_alike(dtype, temperature, query):
     """Also those of a policy that would have dropped the token."""
@@ -91,7 +91,7 @@ def chosen(monkeypatch, token, at):
     monkeypatch.setattr(sampling, "choose", forced)
 
 
-@pytest.mark.parametrize("interval", [None, 1, 2])
+@pytest.mark.parametrize("interval", sampled([None, 1, 2], of=2))
 def test_a_token_that_is_not_finite_fails_every_arm_at_its_step(monkeypatch, interval):
     chosen(monkeypatch, BAD, at=2)
     model = spoiled(tiny(num_hidden_layers=DEPTH))

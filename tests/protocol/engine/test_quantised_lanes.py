@@ -66,7 +66,7 @@ def storages(value: object, seen: set[int]) -> Iterator[int]:
         yield from storages([*value.values()], seen)
 
 
-@pytest.mark.parametrize("state", NAMES)
+@pytest.mark.parametrize("state", sampled(NAMES, of=3))
 def test_a_lane_has_the_bytes_that_a_walk_over_its_tensors_finds(state, monkeypatch):
     """Alone, through events that change its shape: everything that a pool refers to, at each moment."""
     found = []

@@ -3,6 +3,7 @@
 import pytest
 import torch
 from plain_forward import of_lane, plain_forward
+from sampled import sampled
 from tiny_networks import DIM, HEADS, answer, lane, outside, tiny, watched
 
 import policies
@@ -123,8 +124,9 @@ def slots_of(allocated):
     return [taken / (2 * HEADS * DIM * 8) for taken in allocated]
 
 
-@pytest.mark.parametrize("context", [8, 32, 100, 150])  # in the window of 32, below the budget, above it
-@pytest.mark.parametrize("budget", [64, 128])
+@pytest.mark.parametrize(  # in the window of 32, below the budget, above it
+    ("context", "budget"), sampled([8, 32, 100, 150], [64, 128], of=2)
+)
 def test_budgets_of_64_and_128_hold_while_decoding_whatever_the_prompt(budget, context):
     model = tiny(dtype=torch.float32)
     names = ("h2o", "streaming", "snapkv", "snapkv_with_window", "1d", "1d_div")

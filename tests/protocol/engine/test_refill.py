@@ -4,6 +4,7 @@ from collections import deque
 
 import pytest
 from many_lanes import two_dozen_lanes
+from sampled import sampled
 from test_run_types import shapes_of_forwards, told
 from tiny_networks import Refusing, all_kept, answer, drawn, lane, noted, outside, tiny
 
@@ -64,7 +65,7 @@ def company(requests, answers, max_concurrent):
     return shapes, joined, forwards
 
 
-@pytest.mark.parametrize("max_concurrent", [1, 3, 5, 24])
+@pytest.mark.parametrize("max_concurrent", sampled([3, 1, 24, 5], of=2))
 def test_refill_mixes_no_lanes_and_leaves_no_place_free(max_concurrent):
     requests = problems()
     model = stopping_anywhere(tiny(), requests, 8)

@@ -32,6 +32,9 @@ def is_long(name: str) -> bool:
     return isinstance(tasks.get(name), TaskUnion) or name.endswith("k")
 
 
+SHORT = [pytest.param(name, marks=[pytest.mark.soak] if is_long(name) else []) for name in EVERY]
+
+
 def stated(problem: tasks.Problem) -> str:
     return f"{problem.prefix} {problem.gold}{FACTS[problem.prefix].ending}"
 
@@ -217,7 +220,7 @@ def test_a_prompt_comes_close_to_its_length_and_never_above(name):
         assert length - longest < whole <= length
 
 
-@looped("name", EVERY)
+@looped("name", SHORT)
 def test_a_rendered_prompt_comes_close_to_its_length_and_never_above(name, smollm_tokenizer):
     task = tasks.get(name)
     for item in task.ids()[:: len(task.ids()) // (1 if "topics" in name else 2 if is_long(name) else 6)]:
@@ -285,7 +288,7 @@ MEANING = {
 }
 
 
-@pytest.mark.parametrize("name", EVERY)
+@pytest.mark.parametrize("name", SHORT)
 def test_a_frozen_task_never_changes_its_problems(name):
     task = tasks.get(name)
     step = (61 if "topics" in name else 17) if is_long(name) else 1

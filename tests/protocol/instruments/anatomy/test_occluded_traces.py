@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 from hybrid_networks import hybrid
+from sampled import sampled
 from tiny_networks import VOCABULARY, tiny, words
 from transformers import DynamicCache
 
@@ -98,9 +99,11 @@ def test_each_window_says_what_generate_says_without_it(family, occlude, query, 
     assert len({*due["dropped"], *due["padded"]}) > len(found)
 
 
-@pytest.mark.parametrize("model", [tiny("Qwen2"), hybrid("Qwen3"), hybrid("GptOss")], ids=lambda one: one.name)
-@pytest.mark.parametrize(("chunk", "places"), [(None, None), (7, 2)])
-def test_texts_of_any_length_are_padded_side_by_side(model, chunk, places):
+@pytest.mark.parametrize(
+    ("model", "size"), sampled([tiny("Qwen2"), hybrid("Qwen3"), hybrid("GptOss")], [(None, None), (7, 2)], of=2)
+)
+def test_texts_of_any_length_are_padded_side_by_side(model, size):
+    chunk, places = size
     """Three texts, one of which is asked without a window; sliding layers and sinks are not packed."""
     texts = [
         OccludedText(words(23, seed=1), (range(0, 3), range(9, 21), range(21, 22))),
