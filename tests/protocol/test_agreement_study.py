@@ -33,6 +33,7 @@ AGREEMENT = {
 }
 
 
+@pytest.mark.soak
 def test_a_study_of_agreement_is_registered_confirmed_audited_and_drawn(tmp_path, wide_model):
     folder = studies.write(tmp_path / "registrations" / "agreement", wide_model, AGREEMENT)
     studies.ran(0, "register", folder)

@@ -117,7 +117,7 @@ def traffic_of_steps(model, names, temperature=0.6, interval=100):
     return [StepTraffic(now[1] - then[1] - alone, now[2] - then[2], now[3] - then[3]) for then, now in steps]
 
 
-FEW = (("full",), ("snapkv",), ("h2o",), ("ada-snapkv",), ("kv-key",), ("epikv",), ("full", "snapkv", "kvzip"))
+FEW = (("h2o",), ("ada-snapkv",), ("epikv",), ("full", "snapkv", "kvzip"))
 
 
 @pytest.mark.parametrize(

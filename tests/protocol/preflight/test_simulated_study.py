@@ -104,7 +104,7 @@ def check_verdict(seed, drawn, folder, *, has_drawings):
 
 def test_every_protocol_that_passes_its_checks_gets_a_verdict(tmp_path, monkeypatch):
     monkeypatch.setattr(simulated_study, "LANES", 40)
-    for seed, drawn in drawn_protocols(6):
+    for seed, drawn in drawn_protocols(3):
         check_verdict(seed, drawn, tmp_path / f"{seed}", has_drawings=seed == 0)
 
 

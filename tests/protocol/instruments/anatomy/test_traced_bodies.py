@@ -371,7 +371,7 @@ def test_traces_in_company_have_the_lines_that_they_have_alone(model, monkeypatc
     problems = ["chain/06/000", "chain/09/014", "chain/06/002", PROBLEM, "chain/06/001"]
     changes = {"[decision]": "[exclude]\nprompt_tokens_above = 57\n[decision]", "budgets = [40, 80]": "budgets = [40]"}
     changes |= {f"{arm}\n": "" for arm in PROTOCOL.splitlines() if arm.startswith(("asks", "also-h2o"))}
-    own = settings(window=12, stride=6, new_tokens=56)
+    own = settings(window=12, stride=12, new_tokens=56)
     alone = [trace_record.occlude_trace(planned(**changes), model, "chain", one, own) for one in problems]
     monkeypatch.setattr(trace_record, "BATCH_WINDOWS", 6)
     monkeypatch.setattr(trace_record, "BATCH_ANSWERS", 4)
