@@ -12,8 +12,8 @@ PARAM = type(pytest.param())
 
 
 def looped(names: str | Sequence[str], cases: Iterable[Any], ids: Any = repr) -> Any:
-    """As `pytest.mark.parametrize`, for cases that need no fixture of their own. Every case runs, and one that fails
-    is named below its error. Cases that are marked as soak are an item of their own.
+    """As `pytest.mark.parametrize`, for cases that share all fixtures but `tmp_path` and `monkeypatch`. Every case
+    runs, and one that fails is named below its error. Cases that are marked as soak are an item of their own.
 
     ids: what names a value, or the name of each case.
     """
@@ -38,9 +38,15 @@ def looped(names: str | Sequence[str], cases: Iterable[Any], ids: Any = repr) ->
         def loop(**arguments: Any) -> None:
             __tracebackhide__ = True
             part, failures = arguments.pop(argument), []
-            for label, values in part:
+            for number, (label, values) in enumerate(part):
                 try:
-                    test(**values, **arguments)
+                    with pytest.MonkeyPatch.context() as patch:
+                        if "tmp_path" in arguments:
+                            values["tmp_path"] = arguments["tmp_path"] / str(number)
+                            values["tmp_path"].mkdir()
+                        if "monkeypatch" in arguments:
+                            values["monkeypatch"] = patch
+                        test(**arguments | values)
                 except (Exception, pytest.fail.Exception) as failure:
                     failure.add_note(f"case: {label}")
                     failures.append(failure)

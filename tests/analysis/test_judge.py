@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import study
+from looped import looped
 from scipy import stats
 
 from analysis import judge as judging
@@ -321,7 +322,7 @@ def alternating(lane: study.Lane) -> dict:
     return RIGHT if number % (3 if lane[3] == "crystal" else 2) else {}
 
 
-@pytest.mark.parametrize("method", [name for name in METHODS if name != "max-t"])
+@looped("method", [name for name in METHODS if name != "max-t"])
 def test_intervals_are_those_of_the_method_at_both_levels_with_the_documented_draws(tmp_path, method):
     numbers = np.arange(40)
     difference = ((numbers % 3 > 0) * 1.0 - (numbers % 2 > 0))[:, None].repeat(2, axis=1)
@@ -378,7 +379,7 @@ def test_probe_records_are_not_judged(tmp_path, judged):
 # ---------------------------------------------------------------- what cannot be judged
 
 
-@pytest.mark.parametrize(
+@looped(
     ("change", "says"),
     [
         ({}, r"shard-0.jsonl:97: second record of model=tiny .* seed=0 problem=p000"),
@@ -414,7 +415,7 @@ def test_a_record_of_an_unknown_cell_is_refused_by_name(tmp_path):
             judge(strange / "small")
 
 
-@pytest.mark.parametrize(
+@looped(
     ("line", "says"),
     [
         (b'{"body": {"phase": "conf', "not JSON: "),

@@ -71,10 +71,8 @@ def test_help_says_what_a_command_does_and_with_what_it_exits(name):
     assert re.match(rf"usage: kv-prereg {name.replace('_', '-')}\b", out)
 
 
-@pytest.mark.parametrize("name", OF_A_REGISTRATION)
-@pytest.mark.parametrize(
-    "wrong", ["nowhere", "empty", "file", "loop", "x" * 300], ids=["nowhere", "empty", "file", "loop", "too long"]
-)
+@looped("name", OF_A_REGISTRATION)
+@looped("wrong", ["nowhere", "empty", "file", "loop", "x" * 300], ids=["nowhere", "empty", "file", "loop", "too long"])
 def test_what_is_no_registration_is_refused_in_one_line_and_left_alone(tmp_path, name, wrong):
     (tmp_path / "empty").mkdir()
     (tmp_path / "file").write_text("text")
@@ -84,7 +82,7 @@ def test_what_is_no_registration_is_refused_in_one_line_and_left_alone(tmp_path,
     assert sorted(tmp_path.rglob("*")) == before
 
 
-@pytest.mark.parametrize("name", OF_A_REGISTRATION)
+@looped("name", OF_A_REGISTRATION)
 def test_a_protocol_that_cannot_be_read_is_refused_in_one_line_and_left_alone(tmp_path, name):
     folder = tmp_path / "study"
     folder.mkdir()

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 import studies
+from looped import looped
 
 import splits
 from protocol import init
@@ -30,7 +31,7 @@ MOST_LINES, MOST_COLUMNS = (
 SELF_EXPLAINING = ("title", "question")
 ENOUGH = 200  # held-out problems, below which a verdict is SCREENED
 
-each_template = pytest.mark.parametrize("like", init.TEMPLATES)
+each_template = looped("like", init.TEMPLATES)
 
 
 def run(*arguments: object) -> tuple[int, str, str]:
@@ -122,7 +123,7 @@ def test_what_is_written_is_told_with_the_next_three_commands(tmp_path, monkeypa
     assert sorted(second["written"]) == [f"registrations/002-mine/{path.name}" for path in written]
 
 
-@pytest.mark.parametrize(
+@looped(
     ("shelf", "expected"),
     [
         ([], "001-mine"),

@@ -6,6 +6,7 @@ import os
 
 import pytest
 import studies
+from looped import looped
 
 import splits
 from analysis.judgement import study_files as table
@@ -108,14 +109,14 @@ def refused(read, *arguments) -> str:
     return text
 
 
-@pytest.mark.parametrize("defect", NOT_ONE_READING)
-@pytest.mark.parametrize("file", READERS)
+@looped("defect", NOT_ONE_READING)
+@looped("file", READERS)
 def test_a_file_that_has_no_one_reading_is_refused_by_its_name(tmp_path, file, defect):
     assert file.strip() in refused(READERS[file], tmp_path, NOT_ONE_READING[defect])
 
 
-@pytest.mark.parametrize("defect", OTHER_SPELLINGS)
-@pytest.mark.parametrize("file", CANONICAL)
+@looped("defect", OTHER_SPELLINGS)
+@looped("file", CANONICAL)
 def test_evidence_in_another_spelling_is_refused_with_its_place(tmp_path, file, defect):
     text = refused(CANONICAL[file], tmp_path, OTHER_SPELLINGS[defect])
     if defect == "carriage return":  # in every line of the file: what git does to a clone on Windows
@@ -124,8 +125,8 @@ def test_evidence_in_another_spelling_is_refused_with_its_place(tmp_path, file, 
         assert text.startswith(f"{file}: not canonical JSON from byte ")
 
 
-@pytest.mark.parametrize("kind", ["link", "folder", "pipe", "nothing"])
-@pytest.mark.parametrize(
+@looped("kind", ["link", "folder", "pipe", "nothing"])
+@looped(
     ("name", "read"),
     [
         ("lock.json", documents.read),
@@ -191,7 +192,7 @@ def test_the_command_that_freezes_a_split_refuses_in_one_line(tmp_path, capsys):
 SUM = "0" * 64
 
 
-@pytest.mark.parametrize(
+@looped(
     "listing",
     [
         b"\xff",
@@ -227,7 +228,7 @@ def test_a_protocol_with_a_mistake_is_refused_with_its_place(defect):
     assert named in text
 
 
-@pytest.mark.parametrize(
+@looped(
     ("data", "named"),
     [
         (b"", "title: missing"),

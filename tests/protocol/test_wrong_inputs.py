@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 import studies
+from looped import looped
 
 from protocol.formats import suggestions
 from protocol.lock import bundle
@@ -107,7 +108,7 @@ def test_a_mistake_in_a_protocol(here, tmp_path, row):
     assert files(folder) == before
 
 
-@pytest.mark.parametrize("row", COMMANDS, ids=[row["typed"] for row in COMMANDS])
+@looped("row", COMMANDS, ids=[row["typed"] for row in COMMANDS])
 def test_a_mistake_on_a_command_line(here, row, monkeypatch):
     monkeypatch.setenv("KV_PREREG_HOME", str(here / "home"))  # what was fetched on this machine changes no answer
     places = {name: here / name for name in ("written", "locked", "judged", "other")}
@@ -129,7 +130,7 @@ def test_the_table_has_a_hundred_mistakes_and_no_traces_of_the_code():
         assert not re.search(r"Errno|Traceback|KeyError|Decimal\(|has the command a fault", row["says"]), row
 
 
-@pytest.mark.parametrize(
+@looped(
     ("name", "names", "meant"),
     [
         ("gpu", ["cpu", "cuda"], []),  # two letters of three are no likeness

@@ -67,7 +67,7 @@ def test_a_good_file_is_read(tmp_path):
     assert paper.cell("1", "b").answers == (10, 20)
 
 
-@pytest.mark.parametrize(
+@looped(
     ("old", "new", "says"),
     [
         ("n = 30\n", "", "table[0].n: is missing"),

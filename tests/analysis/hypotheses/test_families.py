@@ -1,6 +1,7 @@
 """When a gate has failed, and when its family is closed: the rule case by case."""
 
 import pytest
+from looped import looped
 from made_up import contrast, write
 
 from analysis.hypotheses import families, study_outcomes, tables
@@ -26,7 +27,7 @@ def test_a_gate_may_be_the_subject_too(tmp_path):
     assert families.judge_gate("variant_b", told(tmp_path, rows, name="b")) == SURVIVED
 
 
-@pytest.mark.parametrize(
+@looped(
     ("contrasts", "verdict", "judged"),
     [
         (LOST, "SCREENED", {"label": "screening-grade"}),
@@ -58,7 +59,7 @@ def lost(gate, *parents):
     return [contrast(parent, gate, model=model, better=True) for parent in parents for model in ("one", "two")]
 
 
-@pytest.mark.parametrize(
+@looped(
     ("gate", "parent", "said"),
     [
         ("1d_div-per-head", "1d_div", FAILED),
@@ -128,7 +129,7 @@ def everything_lost(tmp_path, family, *but):
     return {one.name: one.status for one in families.judge_families(records)}
 
 
-@pytest.mark.parametrize("family", ["state", "routing", "cadence", "decoding", "scoring"])
+@looped("family", ["state", "routing", "cadence", "decoding", "scoring"])
 def test_a_family_is_closed_when_all_its_attempts_have_failed(tmp_path, family):
     standing = everything_lost(tmp_path, family)
     assert standing.pop(family) == CLOSED

@@ -145,7 +145,7 @@ GATES = {
 RULES = ["equivalent", "non_inferior", "smallest_lossless"]
 
 
-@pytest.mark.parametrize(("rule", "gate"), sampled(RULES, [*GATES], of=2))
+@pytest.mark.parametrize(("rule", "gate"), sampled(RULES, [*GATES], of=3))
 def test_a_full_cache_that_cannot_do_the_task_is_noticed_where_it_is_the_comparator(rule, gate):
     plan = planned(rule)
     gates = self_test.run_self_test(plan._replace(content=plan.content | {"gate": GATES[gate]}))["gates"]
@@ -154,7 +154,7 @@ def test_a_full_cache_that_cannot_do_the_task_is_noticed_where_it_is_the_compara
     assert gates["the answers of the full cache are cut"] == INCONCLUSIVE
 
 
-@pytest.mark.parametrize(("rule", "gate"), sampled(RULES, [*GATES], of=2))
+@pytest.mark.parametrize(("rule", "gate"), sampled(RULES, [*GATES], of=3))
 def test_a_judge_that_does_not_look_at_the_gate_is_refused(monkeypatch, rule, gate):
     monkeypatch.setattr(judgement.gate, "judge_gate", lambda made: None)
     plan = planned(rule)

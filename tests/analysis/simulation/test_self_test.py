@@ -48,7 +48,7 @@ def branch(problems: int = 14, **decision: Any) -> StudyPlan:
 # ---------------------------------------------------------------- the committed rules
 
 
-@pytest.mark.parametrize(("registered", "method"), sampled([superior, branch], ["sign-flip", "bootstrap", "t"], of=2))
+@pytest.mark.parametrize(("registered", "method"), sampled([superior, branch], ["sign-flip", "bootstrap", "t"], of=3))
 def test_the_committed_rules_say_each_verdict_and_have_their_gates(registered, method):
     found = self_test.run_self_test(registered(method=method))
     assert list(found["verdicts"].values()) == [CONFIRMED, INCONCLUSIVE, REFUTED]
@@ -113,7 +113,7 @@ def lossless(rule: str, problems: int = 60, margin: str = "0.05", method: str = 
     return superior(problems, rule=rule, margin=margin, method=method, at_least=None)
 
 
-@pytest.mark.parametrize(("rule", "method"), sampled(["equivalent", "non_inferior"], [*MARGIN_METHODS], of=4))
+@pytest.mark.parametrize(("rule", "method"), sampled(["equivalent", "non_inferior"], [*MARGIN_METHODS], of=6))
 def test_a_rule_with_a_margin_says_each_verdict_and_has_its_gates(rule, method):
     wins = {"equivalent": REFUTED, "non_inferior": CONFIRMED}[rule]
     found = self_test.run_self_test(lossless(rule, 120 if method == "betting" else 60, method=method))

@@ -6,8 +6,8 @@ import tomllib
 from pathlib import Path
 
 import judgements
-import pytest
 import reports
+from looped import looped
 
 from analysis.rules import RULES
 from figures.drawing import formatting
@@ -155,7 +155,7 @@ SAID = {
 }
 
 
-@pytest.mark.parametrize("case", CASES, ids=" ".join)
+@looped("case", CASES, ids=" ".join)
 def test_the_answer_of_every_rule_and_verdict(case):
     assert format_answer(CASES[case], MODELS) == SAID[" ".join(case)]
 
@@ -165,7 +165,7 @@ def test_every_rule_has_an_answer_for_each_of_its_words():
     assert asked >= set(itertools.product(RULES, ("CONFIRMED", "REFUTED", "INCONCLUSIVE")))
 
 
-@pytest.mark.parametrize("case", CASES, ids=" ".join)
+@looped("case", CASES, ids=" ".join)
 def test_yes_is_said_of_a_confirmation_and_no_of_a_refutation_alone(case):
     judged = CASES[case]
     first = format_answer(judged).split(",")[0].split(":")[0]
@@ -180,7 +180,7 @@ JUST_ABOVE = ("0.036000", "0.003000", "0.070000", "-0.010000", "0.080000", "0.02
 AHEAD_UNMATCHED = (*FREE[:6], False, False, False)
 
 
-@pytest.mark.parametrize(
+@looped(
     ("judged", "told", "untold"),
     [
         (superior(LOST, NOISY_LOSS, verdict="REFUTED"), "worst difference is -20.0 points", "-40.0"),
@@ -257,7 +257,7 @@ VOID = {
 }
 
 
-@pytest.mark.parametrize("case", VOID)
+@looped("case", VOID)
 def test_a_rule_that_was_not_asked_says_nothing_of_the_policies(case):
     judged, said = VOID[case], SAID[f"void {case}"]
     assert format_answer(judged) == said
@@ -284,7 +284,7 @@ def test_an_answer_without_its_decision_names_no_model():
     )
 
 
-@pytest.mark.parametrize("folder", reports.JUDGED, ids=lambda folder: folder.name)
+@looped("folder", reports.JUDGED, ids=lambda folder: folder.name)
 def test_the_answer_of_a_shipped_study_begins_as_its_verdict_does_and_stands_over_its_table(folder):
     judged = json.loads((folder / "verdict.json").read_bytes())["judged"] | {"witness": formatting.WITNESS}
     begins = {"CONFIRMED": "Yes", "REFUTED": "No", "INCONCLUSIVE": "Not shown", "SCREENED": "Not decided"}

@@ -45,8 +45,8 @@ def assert_near(found, expected):
     torch.testing.assert_close(found, expected, rtol=1e-9, atol=1e-9)
 
 
-@pytest.mark.parametrize("chunk", CHUNKS)
-@pytest.mark.parametrize(
+@looped("chunk", CHUNKS)
+@looped(
     "signals",
     [(), (AttentionSums(),), (AttentionSums(40),), (AttentionSums(1000),), (EDGES,), EVERY],
     ids=["none", "all rows", "last rows", "more rows than there are", "first layer", "every"],
@@ -59,8 +59,8 @@ def test_attention_in_blocks_and_in_chunks_is_that_of_the_plain_forward(chunk, s
     assert found.scale == 0.25
 
 
-@pytest.mark.parametrize("rows", [1, 16, 37])
-@pytest.mark.parametrize("signals", [(), (AttentionSums(40),)], ids=["none", "last rows"])
+@looped("rows", [1, 16, 37])
+@looped("signals", [(), (AttentionSums(40),)], ids=["none", "last rows"])
 def test_rows_of_a_later_chunk_that_share_no_mask_see_what_they_should(rows, signals, plain, monkeypatch):
     monkeypatch.setattr(prefill, "MASKED_ROWS", rows)
     found = fed(tiny(), words(N), signals, 200)
@@ -126,8 +126,8 @@ def test_first_layer_salience_and_edges_are_those_of_a_loop(chunk, plain):
     assert others == [None] * (LAYERS - 1)
 
 
-@pytest.mark.parametrize("family", FAMILIES)
-@pytest.mark.parametrize("chunk", [1, 13, 39, 40, 41])
+@looped("family", FAMILIES)
+@looped("chunk", [1, 13, 39, 40, 41])
 def test_chunks_of_any_size_give_what_one_piece_gives(family, chunk, device):
     model, context = tiny(family, device=device), words(40)
     signals = tuple(signal for signal in EVERY if signal != EDGES)

@@ -155,7 +155,9 @@ def test_every_step_of_packed_slots_is_that_of_plain_lists(family, routing, logi
     every_step(model, prompt, policies, outcomes, logits_of, 9, 32**-0.5)
 
 
-@pytest.mark.parametrize(("routing", "bits"), [(Shared(), 4), (Adaptive(), 2)], ids=str)
+@pytest.mark.parametrize(
+    ("routing", "bits"), [pytest.param(Shared(), 4, marks=pytest.mark.soak), (Adaptive(), 2)], ids=str
+)
 def test_every_step_of_kivi_is_that_of_plain_lists(routing, bits, logits_of):
     """Groups of 32 that fill up while decoding, at different steps of lanes and heads, and again after events."""
     model = tiny("Qwen3", head_dim=32)
@@ -167,7 +169,7 @@ def test_every_step_of_kivi_is_that_of_plain_lists(routing, bits, logits_of):
     every_step(model, prompt, policies, outcomes, logits_of, 38, 32**-0.5)
 
 
-@pytest.mark.parametrize("routing", [Shared(), Adaptive()], ids=str)
+@pytest.mark.parametrize("routing", sampled([Adaptive(), Shared()], of=2), ids=str)
 def test_every_step_of_quest_is_that_of_the_authors_formula_in_plain_lists(routing, logits_of):
     """Groups of two query heads, lanes of different lengths, heads of different lengths in one row, pages that are not
     full; the question and the first layer read all slots.

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import finished_study
 import pytest
+from looped import looped
 
 from protocol.evidence import ledger, records
 from protocol.evidence.shard_writer import ShardWriter
@@ -106,7 +107,7 @@ class Failing:
 LINES = [b"first", b"second line", b"third"]
 
 
-@pytest.mark.parametrize("room", range(len(b"one\n"), len(b"one\nfirst\nsecond line\nthird\n")))
+@looped("room", range(len(b"one\n"), len(b"one\nfirst\nsecond line\nthird\n")))
 def test_an_append_is_all_there_or_not_at_all_wherever_the_disk_is_full(tmp_path, room):
     path = tmp_path / "lines"
     path.write_bytes(b"one\n")
@@ -118,7 +119,7 @@ def test_an_append_is_all_there_or_not_at_all_wherever_the_disk_is_full(tmp_path
     assert path.read_bytes() == b"one\nfirst\nsecond line\nthird\n"
 
 
-@pytest.mark.parametrize("room", range(len(b'{"a":"0123456789"}\n')))
+@looped("room", range(len(b'{"a":"0123456789"}\n')))
 def test_a_document_is_there_whole_or_not_at_all_wherever_the_disk_is_full(tmp_path, room):
     path = tmp_path / "claim.json"
     with full_after(room), pytest.raises(OSError, match=str(path)):

@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from looped import looped
 
 from protocol.formats import files
 from protocol.formats.refusals import BadInput
@@ -32,7 +33,7 @@ def test_a_model_that_no_name_is_near_to_is_answered_with_all_names():
     assert all(name in str(refusal.value) for name in sources.MODELS)
 
 
-@pytest.mark.parametrize(
+@looped(
     ("source", "written"),
     [
         ("owner/name", "write hf:owner/name@<commit>"),
@@ -47,7 +48,7 @@ def test_a_repository_or_a_folder_is_answered_with_its_source(source, written):
         sources.parse(source)
 
 
-@pytest.mark.parametrize(
+@looped(
     "source",
     [
         "hf:owner/name",
@@ -85,7 +86,7 @@ def test_a_folder_source_is_refused_unless_it_exists_and_is_named(tmp_path):
         sources.locate("path:", tmp_path)
 
 
-@pytest.mark.parametrize("pickled", ["pytorch_model.bin", "model.pt", "model.pth", "model.ckpt", "model.pkl"])
+@looped("pickled", ["pytorch_model.bin", "model.pt", "model.pth", "model.ckpt", "model.pkl"])
 def test_a_folder_with_a_pickle_is_refused_by_the_name_of_the_file(tmp_path, pickled):
     a_folder(tmp_path, "model.safetensors", "config.json", pickled)
     with pytest.raises(BadInput, match=f"{pickled} is a pickle"):

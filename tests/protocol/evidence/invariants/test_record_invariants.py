@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import simulated_records
+from looped import looped
 from record_rewrites import BREAKS, an_event_leaves, an_event_while_it_answers, marked
 from simulated_records import DIGEST
 
@@ -84,8 +85,8 @@ def made(studies_made):
     return copy.deepcopy(studies_made["inside"])
 
 
-@pytest.mark.parametrize("phase", ["confirm", "probe"])
-@pytest.mark.parametrize("number", range(12))
+@looped("phase", ["confirm", "probe"])
+@looped("number", range(12))
 def test_an_honest_study_breaks_no_relation(tmp_path, number, phase):
     """Batches of all sizes, both cadences, questions inside and outside, exclusions and failures."""
     draw = random.Random(number)
@@ -105,9 +106,9 @@ def test_an_honest_study_breaks_no_relation(tmp_path, number, phase):
     assert made.broken(tmp_path) == set()
 
 
-@pytest.mark.parametrize("phase", ["confirm", "probe"])
-@pytest.mark.parametrize("outside", [True, False])
-@pytest.mark.parametrize("asked", [{"b": "Say"}, {"a": "Say"}, {"a": "Say", "b": "Tell it"}])
+@looped("phase", ["confirm", "probe"])
+@looped("outside", [True, False])
+@looped("asked", [{"b": "Say"}, {"a": "Say"}, {"a": "Say", "b": "Tell it"}])
 def test_an_honest_study_whose_arms_ask_something_breaks_no_relation(tmp_path, asked, outside, phase):
     content = simulated_records.lock(asked=asked, outside=outside, places=3, together=2, interval=3)
     made = Made(content, phase, seed=5)
@@ -115,8 +116,8 @@ def test_an_honest_study_whose_arms_ask_something_breaks_no_relation(tmp_path, a
     assert made.broken(tmp_path) == set()
 
 
-@pytest.mark.parametrize("count", [1000, 17, 43])
-@pytest.mark.parametrize("outside", [True, False])
+@looped("count", [1000, 17, 43])
+@looped("outside", [True, False])
 def test_an_honest_study_of_agreement_breaks_no_relation(tmp_path, outside, count):
     """Also one that was interrupted; the same records have too much where no outcome is locked."""
     content = simulated_records.lock(agreement=True, outside=outside, thinking=outside, longest=17)
@@ -141,9 +142,9 @@ def test_lanes_that_are_asked_something_else_than_the_lock_says_are_named(tmp_pa
     assert "one prompt" in made.broken(tmp_path / "one")
 
 
-@pytest.mark.parametrize("whenever", [True, False])
-@pytest.mark.parametrize("slack", [True, False])
-@pytest.mark.parametrize("outside", [True, False])
+@looped("whenever", [True, False])
+@looped("slack", [True, False])
+@looped("outside", [True, False])
 def test_an_honest_study_of_lanes_that_think_and_answer_breaks_no_relation(tmp_path, slack, outside, whenever):
     content = simulated_records.lock(
         thinking=True, outside=outside, slack=slack, interval=3, first_event=2, whenever=whenever
@@ -289,7 +290,7 @@ def bodies(made, arm, budget=None):
     ]
 
 
-@pytest.mark.parametrize(
+@looped(
     ("tokenizer", "words"),
     [
         ({"model": {"type": "WordLevel", "vocab": {"ab": 0, "abc": 1}}, "decoder": None}, Vocabulary(True, 3)),
