@@ -109,7 +109,7 @@ class Memory:
         folded = (*self.sums.items(), *self.fed_states.items())
         folded += tuple((signal, state) for signal, states in self.traces.items() for state in states.values())
         kept = sum(count_bytes(state, is_own=not is_ours(type(signal))) for signal, state in folded)
-        handed_on = count_bytes((self.remembered, self.routed), is_own=self.is_own)
+        handed_on = sum(count_bytes(state, is_own=self.is_own) for state in (self.remembered, self.routed))
         return self.pending.bytes() + count_bytes((self.positions, self.recent), is_own=False) + kept + handed_on
 
     @property

@@ -91,10 +91,11 @@ def undone():
 
     import policies.selection
     from protocol.engine import sampling, slots
+    from protocol.formats import canonical
     from protocol.run.executors import own_code
 
     settings = (sys.path[:], sys.meta_path[:], sys.getrecursionlimit(), torch.get_num_threads(), np.geterr())
-    mean = statistics.mean
+    mean, digest, extra_repr = statistics.mean, canonical.digest, torch.nn.Linear.extra_repr
 
     def put_back():
         sys.path[:], sys.meta_path[:] = settings[:2]
@@ -118,6 +119,9 @@ def undone():
             sys.modules.pop(name, None)
         sys.modules["statistics"] = statistics
         csv.field_size_limit(131072)
+        statistics.__dict__.pop("hidden", None)
+        canonical.digest = digest
+        torch.nn.Linear.extra_repr = extra_repr
         for owner in (statistics, statistics.NormalDist):
             vars(owner).get("hidden") is None or delattr(owner, "hidden")
         statistics.mean = mean
@@ -293,6 +297,28 @@ def network_put_back(loaded):
 def test_a_policy_that_changes_the_network_is_stopped_in_a_run(cheat, run_policy):
     with pytest.raises(Tampered, match=re.escape(PATCHED[cheat].says)):
         run_policy(cheat)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda block, rotation: rotation.inv_freq.mul_(1.5),
+        lambda block, rotation: setattr(block.mlp, "act_fn", block.mlp.act_fn.__class__()),
+        lambda block, rotation: block.mlp.up_proj.weight.detach().numpy().__setitem__(..., 0),
+        lambda block, rotation: setattr(block.input_layernorm, "variance_epsilon", 1.0),
+        lambda block, rotation: block.mlp.register_forward_hook(print),
+    ],
+    ids=["a buffer", "a module", "weights, through numpy", "a setting", "a hook"],
+)
+def test_what_is_changed_of_a_network_shows(change, tiny_model):
+    from protocol.models.load import load as load_model
+    from protocol.run.executors import own_code
+
+    network = load_model(f"path:{tiny_model}", tiny_model, dtype="float32", device="cpu").network
+    before = own_code._read_network(network)
+    assert own_code._read_network(network) == before
+    change(network.model.layers[0], network.model.rotary_emb)
+    assert own_code._read_network(network) != before
 
 
 @pytest.fixture

@@ -12,6 +12,7 @@ import operator
 import sys
 import warnings
 import weakref
+import zlib
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from importlib.metadata import EntryPoint
@@ -19,11 +20,11 @@ from time import thread_time
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from policies import catalogue
 from protocol import grading
-from protocol.engine.own_state import Keeps, ReachableState, read_state
+from protocol.engine.own_state import PLAIN, Keeps, ReachableState, read_state
 from protocol.formats.policy_facts import is_own_policy
 from protocol.formats.refusals import Tampered
 from protocol.plan.design import Design
@@ -111,6 +112,8 @@ class Confinement:
         while base.f_back is not None and base.f_code.co_filename in (__file__, contextmanager.__code__.co_filename):
             base = base.f_back
         rules = Rules(self._answer_modules, self._code, self._readable, base, self._attempts, is_loading)
+        if is_loading:
+            self._surroundings.record_loads()
         begin(rules)
         try:
             yield
@@ -175,7 +178,7 @@ class Confinement:
         if self._runs:
             self.check()
         classes = {kind for module in network.modules() for kind in type(module).__mro__ if kind is not object}
-        self._surroundings.widen(classes)  # loading a model may have changed torch
+        self._surroundings.guard(classes)  # loading a model may have changed torch
         if where := self._surroundings.find_patch(classes):
             raise self._tampered(f"replaced {where} by its own function")
         self._network, self._network_state = network, _read_network(network)
@@ -236,8 +239,9 @@ class Confinement:
         self._refuse_attempts()
         if self._own_state is not None and not self._runs:
             return
-        if self._own_state is not None and self._surroundings.has_new_modules():
-            if late := [name for name in self._list_own_modules() if name not in self._own_modules]:
+        if self._surroundings.has_new_modules():
+            late = [name for name in self._list_own_modules() if name not in self._own_modules]
+            if late and self._own_state is not None:
                 raise self._tampered(f"loads {late[0]} while it runs: import it at the top of the module")
             if changed := self._surroundings.accept_loads():
                 raise self._tampered(f"changed {changed}")
@@ -311,13 +315,27 @@ def _list_attention_functions() -> dict[str, object]:
 
 
 def _read_network(network: nn.Module) -> object:
-    """Return the hooks of a network, and versions, places and sums of its weights."""
-    hooks = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "forward")
-    modules = [
-        [(name, len(vars(each)[name]) if name[0] == "_" else True) for name in hooks if name in vars(each)]
-        for each in network.modules()
+    """Return what the modules of a network consist of, hooks included, and a checksum of all its numbers."""
+    names = {id(tensor): _checksum(tensor) for tensor in (*network.parameters(), *network.buffers())}
+    parts = [
+        {
+            name: {key: id(inner) for key, inner in value.items()} if isinstance(value, dict) else _describe(value)
+            for name, value in vars(module).items()
+        }
+        for module in network.modules()
     ]
-    sums = [
-        (each._version, each.data_ptr(), each.detach().sum(dtype=torch.float64).item()) for each in network.parameters()
-    ]
-    return modules, sums
+    return parts, names
+
+
+def _describe(value: object) -> object:
+    return value if type(value) in PLAIN else id(value)
+
+
+def _checksum(tensor: Tensor) -> object:
+    """Return the version and place of a tensor, and a checksum of its bytes, on the device as sums by place."""
+    place = tensor._version, tensor.data_ptr()
+    values = tensor.detach()
+    if values.device.type == "cpu":
+        return *place, zlib.crc32(values.contiguous().view(-1).view(torch.uint8).numpy().data)
+    flat = values.reshape(-1).double()
+    return *place, flat.sum().item(), flat.dot(torch.arange(flat.numel(), device=flat.device).double()).item()

@@ -10,6 +10,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from functools import cache
+from itertools import chain, groupby
 from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
 from typing import Any, NamedTuple
 
@@ -20,7 +21,18 @@ from torch import Tensor, nn
 from protocol.engine.own_state import PLAIN, read_bases, read_names
 
 PROTECTED = ("protocol.engine", "protocol.run", "policies", "protocol.models.load")
-LIBRARIES = ("builtins", "torch", "torch.nn.functional", "os", "sys", "time", "math", "threading", "gc")
+LIBRARIES = (
+    "builtins",
+    "torch",
+    "torch.nn.functional",
+    "torch.nn.modules.module",
+    "os",
+    "sys",
+    "time",
+    "math",
+    "threading",
+    "gc",
+)
 LAZY_NAMES = (  # set when first read
     *("__warningregistry__", "__abstractmethods__", "__annotations__", "__path__", "__slotnames__"),
     *("_can_set_attn_implementation_cached_value", "_can_set_experts_implementation_cached_value"),  # of transformers
@@ -38,11 +50,12 @@ count_registrations: Callable[[], int] = abc.get_cache_token  # type: ignore[ass
 
 
 class Namespace(NamedTuple):
-    """A module or class; its names and values, and those that it had when they were last accepted.
+    """A module, a class or a dict in one; its names and values, and those that it had when they were last accepted.
 
     is_guarded: no value may change, of whatever kind.
     """
 
+    module: str
     where: str
     owner: Any
     entries: Mapping[str, Any]
@@ -94,6 +107,8 @@ class LoadRecorder:
                 depth -= 1
                 self.registrations += count_registrations() - registrations
                 added = [(name, value) for name, value in sys.modules.items() if name not in before]
+                loaded = {name for name, value in added if getattr(value, "__spec__", None) is not None}
+                added = [each for each in added if each[0] in loaded or each[0].rpartition(".")[0] in loaded]
                 self.modules.update(added)
                 for name, value in added:
                     if issubclass(type(value), ModuleType):
@@ -111,7 +126,7 @@ def get_load_recorder() -> LoadRecorder:
 
 
 class Surroundings:
-    """All modules and their classes but those of own code; of what is not wide, those that are guarded.
+    """All modules and their classes but those of own code.
 
     own: first names of the modules of own code. code: its files and folders.
     """
@@ -121,40 +136,39 @@ class Surroundings:
         self._core = {id(kind) for kind in (Tensor, nn.Module, nn.Linear)}
         self._libraries = set(LIBRARIES)
         self._recorder = get_load_recorder()
-        self._is_wide = False
-        self._read_all()
-
-    def widen(self, classes: Collection[type]) -> None:
-        """Compare all modules from now on; guard the classes of a network too, and their modules."""
-        self._is_wide = True
-        self._core |= {id(kind) for kind in classes}
-        self._libraries |= {kind.__module__ for kind in classes}
-        self._read_all()
-
-    def _read_all(self) -> None:
         # What a callback of the garbage collector counts changes at any time; own code can add none.
-        self.foreign = set[int]()
         self._counting = {getattr(callback, "__module__", None) for callback in gc.callbacks}
+        self.foreign = set[int]()
         self._modules: dict[str, object] = {}
-        self._namespaces: list[Namespace] = []
+        self._namespaces: dict[str, list[Namespace]] = {}
         self.accept_modules()
 
-    def _add(self, namespaces: Iterable[Namespace]) -> None:
-        for namespace in namespaces:
-            self._namespaces.append(namespace)
-            self.foreign |= {id(namespace.owner), id(namespace.entries)}
+    def guard(self, classes: Collection[type]) -> None:
+        """Guard the classes of a network too, and their modules; compare all others with what they are now."""
+        self._core |= {id(kind) for kind in classes}
+        self._libraries |= {kind.__module__ for kind in classes}
+        for name in {kind.__module__ for kind in classes} & self._namespaces.keys():
+            self._add(name, self._read(name, sys.modules[name]))
+        self.accept_modules()
+        for namespace, _ in self.find_changes():
+            namespace.accept()
+
+    def _add(self, module: str, namespaces: Iterable[Namespace]) -> None:
+        self._namespaces[module] = added = list(namespaces)
+        self.foreign |= {id(each) for namespace in added for each in (namespace.owner, namespace.entries)}
 
     def _read(self, name: str, module: ModuleType) -> Iterator[Namespace]:
-        """Yield a module and its classes, unless they are own code's or not compared."""
+        """Yield a module and its classes, unless they are own code's or counted."""
         is_guarded = name in self._libraries or name.startswith(PROTECTED)
-        if name.partition(".")[0] in self._own or name in self._counting or not (is_guarded or self._is_wide):
+        if name.partition(".")[0] in self._own or name in self._counting:
             return
         entries = _NAMES_OF_MODULE(module)
-        yield from _read_namespace(name, module, entries, is_guarded=is_guarded)
+        yield from _read_namespace(name, name, module, entries, is_guarded=is_guarded)
         for value in list(entries.values()):
             if issubclass(type(value), type) and value.__module__ == name:
                 is_core = (is_guarded and name.startswith(PROTECTED)) or id(value) in self._core
-                yield from _read_namespace(f"{name}.{value.__name__}", value, read_names(value), is_guarded=is_core)
+                where = f"{name}.{value.__name__}"
+                yield from _read_namespace(name, where, value, read_names(value), is_guarded=is_core)
 
     def record_loads(self) -> None:
         """Record, from now on, what modules are when they have been loaded."""
@@ -180,7 +194,8 @@ class Surroundings:
             if (name := self._find_first_change(namespace)) is not None:
                 return f"{namespace.where}.{name}"
         self._modules = now
-        self._add(namespaces)
+        for name, added in groupby(namespaces, operator.attrgetter("module")):
+            self._add(name, added)
         return None
 
     def accept_modules(self) -> None:
@@ -188,11 +203,11 @@ class Surroundings:
         known, self._modules = self._modules, dict(sys.modules)
         for name, module in self._modules.items():
             if issubclass(type(module), ModuleType) and known.get(name) is not module:
-                self._add(self._read(name, module))  # type: ignore[arg-type]
+                self._add(name, self._read(name, module))  # type: ignore[arg-type]
 
     def find_changes(self) -> Iterator[tuple[Namespace, str]]:
         """Yield each module or class that changed, with the first name at which another value stands."""
-        for namespace in self._namespaces:
+        for namespace in chain.from_iterable(self._namespaces.values()):
             if _is_same(namespace.entries, namespace.accepted):
                 continue
             if (name := self._find_first_change(namespace)) is not None:
@@ -236,7 +251,9 @@ class Surroundings:
 
     def find_patch(self, classes: Collection[type]) -> str | None:
         """Return where a function of own code stands in the engine, in torch or in the network's classes."""
-        spaces = {each.where: each.entries for each in self._namespaces if each.is_guarded}
+        spaces = {
+            each.where: each.entries for each in chain.from_iterable(self._namespaces.values()) if each.is_guarded
+        }
         names = {kind.__module__ for kind in classes} & sys.modules.keys()
         spaces |= {name: vars(sys.modules[name]) for name in names}
         spaces |= {f"{kind.__module__}.{kind.__name__}": vars(kind) for kind in classes}
@@ -247,12 +264,14 @@ class Surroundings:
         return None
 
 
-def _read_namespace(where: str, owner: Any, entries: Mapping[str, Any], *, is_guarded: bool) -> Iterator[Namespace]:
+def _read_namespace(
+    module: str, where: str, owner: Any, entries: Mapping[str, Any], *, is_guarded: bool
+) -> Iterator[Namespace]:
     """Yield a module or class and, if it is guarded, the dicts in it, such as the hooks of all networks."""
-    yield Namespace(where, owner, entries, dict(entries), is_guarded)
+    yield Namespace(module, where, owner, entries, dict(entries), is_guarded)
     for name, value in list(entries.items()) if is_guarded else ():
         if type(value) in (dict, OrderedDict) and name[:2] != "__" and f"{where}.{name}" not in _CHANGING:
-            yield Namespace(f"{where}.{name}", value, value, dict(value), is_guarded)
+            yield Namespace(module, f"{where}.{name}", value, value, dict(value), is_guarded)
 
 
 def _is_alike(now: object, before: object) -> bool:
