@@ -105,8 +105,9 @@ def count_reachable_bytes(name: str, state: object) -> int:
             if not storage.resizable():
                 raise Keeps("stores a tensor in memory that is not torch's: copy it with `.clone()`")
             sizes[storage.data_ptr()] = storage.nbytes()
+            sizes[id(value)] = 2 * POINTER * _TENSOR.dim(value)  # sizes and strides
         else:
-            base: Any = next(base for base in read_bases(type(value)) if not base.__flags__ & _OF_PYTHON)
+            base: Any = next(base for base in read_bases(type(value)) if not _FLAGS(base) & _OF_PYTHON)
             sizes[id(value)] = base.__sizeof__(value) + (len(content) if isinstance(content, bytes) else 0)
             if buffer := next((each for each in read_bases(type(value)) if each in _BUFFERS), None):
                 sizes[id(value)] += len(_BUFFERS[buffer](value))
@@ -204,6 +205,7 @@ read_names: Callable[[type], Mapping[str, Any]] = vars(type)["__dict__"].__get__
 _NAMES: Any = vars(types.ModuleType)["__dict__"]
 _ANNOTATIONS: Callable[[type], object] = vars(type)["__annotations__"].__get__
 _BASIC_SIZE: Callable[[type], int] = vars(type)["__basicsize__"].__get__
+_FLAGS: Callable[[type], int] = vars(type)["__flags__"].__get__
 _ITEM_SIZE: Callable[[type], int] = vars(type)["__itemsize__"].__get__
 _DICT_OFFSET: Callable[[type], int] = vars(type)["__dictoffset__"].__get__
 _WEAK_OFFSET: Callable[[type], int] = vars(type)["__weakrefoffset__"].__get__
@@ -257,7 +259,9 @@ def _more_referents(value: Any, bases: tuple[type, ...]) -> Iterator[object]:
 
 
 def _list_followers(value: Any) -> Iterator[object]:
-    """Yield the classes that derive from a class, and the weak references to it, which it leads to as well."""
+    """Yield the classes that derive from a class of Python's, and the weak references to it that hold more."""
+    if not _FLAGS(value) & _OF_PYTHON:
+        return
     yield from type.__subclasses__(value)
     yield from (each for each in weakref.getweakrefs(value) if type(each) is not weakref.ref)
 

@@ -12,7 +12,7 @@ import studies
 
 from protocol.formats.refusals import Tampered
 from protocol.plan import grid, toml_reader
-from protocol.run.executors import Job, answers, audit_hook, local, process_pool, process_state
+from protocol.run.executors import Job, answers, audit_hook, local, process_pool, process_state, surroundings
 from protocol.workspace.planned_study import PlannedStudy
 from splits import load
 
@@ -35,6 +35,10 @@ class Small:
 
 small = Policy(scoring=Small())
 """
+
+# Modules that no policy here changes: half of all names, which are read and compared in the runs of the engine.
+BESIDE = ("sympy", "scipy", "mpmath", "huggingface_hub", "accelerate", "jinja2", "numpy.", "httpx")
+BESIDE += tuple(f"torch.{part}" for part in ("_", "distributed", "fx", "ao", "onnx", "jit", "distributions", "testing"))
 
 HIDING = """
 @dataclass(frozen=True)
@@ -328,6 +332,12 @@ def call_policy(site, undone, monkeypatch):
     """
     called = []
     monkeypatch.setattr(sys, "dont_write_bytecode", True)  # as `confine` does
+    read = surroundings.Surroundings._read
+    monkeypatch.setattr(
+        surroundings.Surroundings,
+        "_read",
+        lambda self, name, module: () if name.startswith(BESIDE) else read(self, name, module),
+    )
     monkeypatch.setattr(process_state, "list_operators", lambda: ["aten::mm", "aten::dot"])  # of 3,000
 
     def call(cheat):

@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from importlib.metadata import EntryPoint
 from time import thread_time
+from types import ModuleType
 from typing import Any
 
 import torch
@@ -274,7 +275,8 @@ class Confinement:
             if any(type(key) is not str for key in namespace):
                 raise self._tampered(f"has a name in {name} that is a subclass of str")
             roots += [(f"{name}.{key}", value) for key, value in namespace.items()]
-            roots += [(f"the class of {name}", type(sys.modules[name]))]
+            if (kind := type(sys.modules[name])) is not ModuleType:
+                roots.append((f"the class of {name}", kind))
         own = {id(vars(sys.modules[name])) for name in self._own_modules if name in sys.modules}
         roots += [(f"policy {number}", policy) for number, policy in enumerate(self._policies)]
         try:
