@@ -132,7 +132,7 @@ def plain() -> dict[str, str]:
 def here(name: str, *arguments: object, tree: Path | None = None, drawn: bool = False) -> subprocess.CompletedProcess:
     """The same in this process, which has torch already: for the many commands that need no process of their
     own. tree: as it is typed in that source tree, where it is refused before the locked one is entered.
-    drawn: whether a verdict is drawn too, which takes as long as running the study.
+    drawn: whether a verdict is drawn too, and one simulated before a lock, which takes as long as running the study.
     """
     out, err = io.StringIO(), io.StringIO()
     with contextlib.ExitStack() as held:
@@ -178,14 +178,20 @@ SEEN: dict[str, Any] = {}
 
 @contextlib.contextmanager
 def undrawn(name: str) -> Iterator[None]:
-    """Within it a verdict is written and not drawn."""
-    if name not in ("confirm", "replicate"):
+    """Within it a verdict is written and not drawn, and a lock without a simulated verdict before it, which is for
+    test_simulated_study.py.
+    """
+    if name not in ("register", "amend", "confirm", "replicate"):
         yield
         return
 
     from figures import report
+    from protocol.preflight import simulated_study
 
-    with mock.patch.object(report, "report", lambda folder: folder / "report.html"):
+    with (
+        mock.patch.object(report, "report", lambda folder: folder / "report.html"),
+        mock.patch.object(simulated_study, "refuse_unjudgeable", return_value=None),
+    ):
         yield
 
 

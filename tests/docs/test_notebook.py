@@ -77,6 +77,7 @@ def of(ran: dict, part: str) -> object:
     return found
 
 
+@pytest.mark.soak
 def test_it_ends_in_a_judged_study_whose_audit_holds_and_a_copy_that_fails(ran):
     statuses = [ran[cell][0] for cell in COMMANDS]
     assert statuses == [0, 11, 0, 3]  # locked, SCREENED, held, changed
@@ -85,6 +86,7 @@ def test_it_ends_in_a_judged_study_whose_audit_holds_and_a_copy_that_fails(ran):
     assert "AUDIT FAILED" in of(ran, "audit copy-of-first")[1]
 
 
+@pytest.mark.soak
 def test_what_it_looks_at_is_there_to_be_seen(ran):
     assert of(ran, "Image(").startswith(b"\x89PNG")
     means = of(ran, "groupby")

@@ -58,7 +58,7 @@ def test_a_study_that_cannot_be_judged_is_refused(tmp_path, monkeypatch):
 def test_registering_judges_a_simulated_study_first(tiny_model, tmp_path, monkeypatch):
     folder = studies.write(tmp_path / "study", tiny_model, studies.ONE_TASK | {"seed = 7": "seed = 8"})
     monkeypatch.setattr(simulated_study, "judge", lambda folder: {}["contrasts"])
-    assert "a simulated study of exactly this grid gets no verdict" in studies.ran(2, "register", folder).stderr
+    studies.refused(2, "a simulated study of exactly this grid gets no verdict", "register", folder, drawn=True)
     assert sorted(path.name for path in folder.iterdir()) == ["protocol.toml"]
 
 
