@@ -4,7 +4,7 @@ from contextlib import contextmanager
 
 import pytest
 import studies
-from sampled import decoded_here, shipped
+from sampled import decoded_here, sampled, shipped
 
 from protocol import register, replicate
 from protocol.evidence import records
@@ -49,7 +49,7 @@ def steps(tiny_model, tmp_path):
     return act
 
 
-@pytest.mark.parametrize("cadence", ["exact", "slack"])
+@pytest.mark.parametrize("cadence", sampled(["exact", "slack"], of=2))
 def test_the_question_is_whole_until_the_answer_has_begun(steps, cadence):
     """The question is longer than an interval of 6: with 0 it was cut before anything was answered."""
     first = {"exact": 6, "slack": 1}[cadence]

@@ -85,7 +85,7 @@ def test_refill_mixes_no_lanes_and_leaves_no_place_free(max_concurrent):
     assert (ran.max_concurrent, ran.forwards) == (max_concurrent, forwards)
 
 
-@pytest.mark.parametrize(("temperature", "chunk"), [(0.0, None), (0.8, 7)])
+@pytest.mark.parametrize(("temperature", "chunk"), [(0.8, 7), pytest.param(0.0, None, marks=pytest.mark.soak)])
 def test_three_problems_of_two_dozen_lanes_in_any_number_of_places_say_the_same(temperature, chunk):
     model, requests = tiny(), problems(3, 24)
     settings = {"max_new_tokens": 6, "temperature": temperature, "prefill_chunk": chunk}
