@@ -117,7 +117,9 @@ def undone():
             torch._C._autograd._pop_saved_tensors_default_hooks()
         torch._C._dispatch_tls_set_dispatch_key_excluded("Functionalize", False)
         torch.nn.modules.module._global_forward_hooks.clear()
-        linecache.cache.pop("kernel", None)
+        if kernel := linecache.cache.pop("kernel", None):
+            kernel.reset()
+        assert torch.dot(torch.ones(2), torch.ones(2)) == 2
         decimal.setcontext(decimal.Context())
         for name in ("hidden", "registering", "sched"):
             sys.modules.pop(name, None)
@@ -369,7 +371,8 @@ def call_policy(site, undone, monkeypatch):
 
     yield call
     for name in [name for name in sys.modules for own in called if name.partition(".")[0] == own]:
-        sys.modules.pop(name, None)
+        if library := getattr(sys.modules.pop(name), "library", None):
+            library._destroy()
 
 
 @pytest.mark.parametrize("cheat", STOPPED)
