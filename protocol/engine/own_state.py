@@ -242,12 +242,15 @@ def _more_referents(value: Any, bases: tuple[type, ...]) -> Iterator[object]:
         if np.ndarray.dtype.__get__(value).hasobject:
             yield from np.ndarray.tolist(np.ndarray.reshape(value, -1))
     elif np.dtype in bases:
-        yield from (value.metadata, value.names, value.fields, value.subdtype)
+        yield from (value.names, *(value.subdtype or ()))
+        for items in (value.metadata or {}, value.fields or {}):  # which are made anew each time
+            yield from (*items, *items.values())
     elif np.void in bases:
         yield from (value.base, value.dtype)
     elif Tensor in bases:
         with torch._C.DisableTorchFunctionSubclass():
-            yield from (_TENSOR.grad.__get__(value), _attributes(_TENSOR.untyped_storage(value)))
+            held = _attributes(_TENSOR.untyped_storage(value))  # of an object that may be made anew each time
+            yield from (_TENSOR.grad.__get__(value), *held, *held.values())
     elif memoryview in bases:
         yield value.obj
     elif weakref.ref in bases:
