@@ -91,7 +91,7 @@ class Batch(EvictingBatch):
             row.position_lag = 0 if fork.lane_prefill is None else n_fed - fork.lane_prefill.position
             row.parked = fork.parked
             row.reads = None if storage.quest is None else 0
-            row.shares_prefill = fork.lane_prefill is None and fork.stored is None
+            row.is_whole = fork.lane_prefill is None and fork.stored is None
             row.count_state()
             windows = forked.windows if fork.windows is None else fork.windows
             tokens = n_fed + len(request.prompt.query) + self.max_new_tokens
@@ -163,7 +163,8 @@ class Batch(EvictingBatch):
             last, hidden, keys = self.feed_network(eager_steps, rows, token_ids, starts)
         else:
             steps = native_steps = [build_step(NativeStep, *span, new, heads) for span in spans]
-            layers = sorted({layer for row in rows if row.memory for layer in row.memory.hidden_layers})
+            memories = [row.memory for row in rows if row.memory is not None and row.memory.traces]
+            layers = sorted({layer for memory in memories for layer in memory.hidden_layers})
             owners, places = batch_rows.find_equal_lanes(rows, is_sampled=self.temperature > 0)
             last, hidden = feed_rows(self.native, native_steps, token_ids, starts, layers, owners, places)
             choosing, keys = [rows[owner] for owner in owners], None
@@ -285,11 +286,12 @@ class Batch(EvictingBatch):
         for pool in self.slots.pools.values():
             size = pool.bytes()
             total += size
-            share = size // pool.size
+            share, heads = size // pool.size, len(pool.shape) * pool.heads
             for row, n_slots in zip(pool.members, pool.slot_counts(), strict=True):
                 if row in fed_rows:
                     row.slots.append(n_slots)
                     row.allocated.append(share + row.window_bytes)
+                    row.is_whole &= n_slots == row.n_fed * heads
         self.peak_bytes = max(self.peak_bytes, total)
 
     def add_tokens(self, rows: Sequence[BatchRow], tokens: Sequence[int]) -> None:

@@ -54,8 +54,8 @@ class BatchRow:
     """Slots of other caches that the lane stores and nothing attends to."""
     window_bytes: int = 0
     """The part of the allocated bytes in windows, which is constant."""
-    shares_prefill: bool = False
-    """Whether its slots are some of those of the prefill that the lanes of its problem share."""
+    is_whole: bool = False
+    """Whether it holds every token that it was fed, first those of the prefill that the lanes of its problem share."""
     has_left: bool = False
     """Whether it has stopped decoding."""
     leader: BatchRow | None = None
@@ -69,7 +69,7 @@ class BatchRow:
 
     @property
     def pool_index(self) -> int:
-        return self.pool.members.index(self)
+        return self.pool.indices[self]
 
     @property
     def step(self) -> int:
@@ -96,11 +96,10 @@ def find_equal_lanes(rows: Sequence[BatchRow], *, is_sampled: bool) -> tuple[Num
     arms, if no number of a lane depends on the batch. Greedy texts do not depend on the seed.
     """
     first: dict[tuple[int, int, int], int] = {}
-    sources = []
+    sources = np.arange(len(rows))
     for index, row in enumerate(rows):
-        is_whole = row.shares_prefill and row.slots[-1] == row.n_fed * row.pool.heads * len(row.pool.shape)
-        key = (id(row.request), row.lane.seed if is_sampled else 0, row.n_fed)
-        sources.append(first.setdefault(key, index) if is_whole else index)
+        if row.is_whole:
+            sources[index] = first.setdefault((id(row.request), row.lane.seed if is_sampled else 0, row.n_fed), index)
     owners, places = np.unique(sources, return_inverse=True)
     return owners, places
 

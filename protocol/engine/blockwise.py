@@ -111,7 +111,8 @@ def finish_reading(reading: BlockwiseBatch, lane: Lane, number: int) -> Fork:
     masks = tuple((torch.arange(slots) < lengths[..., None]).to(device))
     lane_prefill = LanePrefill([], [], [None] * len(stored), reading.logits, row.n_fed, used_rng=False)
     memory = None if lane.policy.cadence.interval is None else row.memory
-    row.pool.members.clear()  # breaks the reference cycle between row and pool
+    row.pool.members.clear()  # with the next line breaks the reference cycle between row and pool
+    row.pool.indices.clear()
     windows = reading.windows.windows_of(row, row.n_fed)
     return Fork(number, lane, masks, lengths, memory, row.granted[-1], lane_prefill, stored=stored, windows=windows)
 

@@ -126,7 +126,7 @@ class EvictingBatch:
         if step < self.first_event:
             row.next_event = row.n_fed + self.first_event - step
             return None
-        mean_slots = int(row.pool.lengths[:, row.pool_index].sum()) / (len(row.pool.shape) * row.pool.heads)
+        mean_slots = int(row.pool.lengths.numpy()[:, row.pool_index].sum()) / (len(row.pool.shape) * row.pool.heads)
         try:
             granted = prefill_fan_out.granted_budget(cadence, budget, step)
             if cadence.due(step, mean_slots, granted):
@@ -166,7 +166,7 @@ class EvictingBatch:
         for number, eviction in enumerate(due):
             row, pool = eviction.row, eviction.row.pool
             policy = self.shareable_policy(row.lane.policy)
-            lengths = pool.lengths[:, row.pool_index]
+            lengths = pool.lengths.numpy()[:, row.pool_index]
             n = int(lengths[0, 0])
             memory = eviction.memory
             is_alone = policy is None or any(shape.masked for shape in pool.shape)

@@ -166,8 +166,9 @@ def draw_tokens(logits: Tensor, draws: Sequence[Draw], temperature: float) -> Id
     token, and for tokens that noise at the bar could lift to the maximum of these. Rounding of sums is monotonic, so
     none is missed.
     """
-    draw_numbers = {draw: index for index, draw in enumerate(dict.fromkeys(draws))}
-    draw_index, draws = np.array([draw_numbers[draw] for draw in draws]), list(draw_numbers)
+    draw_numbers = dict[Draw, int]()
+    draw_index = np.array([draw_numbers.setdefault(draw, len(draw_numbers)) for draw in draws])
+    draws = list(draw_numbers)
     values = (logits if logits.dtype in (torch.float32, torch.float64) else logits.float()).numpy()
     (lanes, size), likeliest = values.shape, values.argmax(-1)
     bar = np.array(((size - max(1, min(NOISE_CANDIDATES, size // 8))) << 64) // size, np.uint64)

@@ -122,7 +122,7 @@ Member = TypeVar("Member")
 
 
 class Pool(Generic[Member]):
-    """Lanes of equal shape and storage format: the first `len(members)` indices of each tensor.
+    """Lanes of equal shape and storage format: the first `len(members)` indices of each tensor. indices: of each one.
 
     like: of each layer, no slots in the form that the model computes, [kv_head, 0, d].
 
@@ -159,6 +159,7 @@ class Pool(Generic[Member]):
         self.kernel: Kernel | None = attention.kernel if is_plain else None
         self.heads = keys[0].shape[0]
         self.members: list[Member] = []
+        self.indices: dict[Member, int] = {}
         self.like = [layer_keys.new_empty(self.heads, 0, layer_keys.shape[-1]) for layer_keys in keys]
         stored = [storage.allocate(self.allocate_rows(0, keys[layer], shape[layer])) for layer in range(len(shape))]
         self.keys, self.values = ([rows[part] for rows in stored] for part in (0, 1))
@@ -201,8 +202,7 @@ class Pool(Generic[Member]):
         used = min(len(self.members), size)
         for tensors in (self.keys, self.values):
             for layer, old in enumerate(tensors):
-                tensors[layer] = self.allocate_rows(size, old, self.shape[layer])
-                tensors[layer][:used] = old[:used]
+                tensors[layer] = torch.cat([old[:used], self.allocate_rows(size - used, old, self.shape[layer])])
         for optional_rows in (self.weights, self.hidden, self.rings):
             for layer, rows in enumerate(optional_rows):
                 if rows is not None:
@@ -211,11 +211,14 @@ class Pool(Generic[Member]):
         self.starts, self.lengths = pad(self.starts, change), pad(self.lengths, change)
 
     def admit(self, members: Sequence[Member]) -> range:
-        """Add lanes at the end and return their indices; `fill` stores their slots."""
+        """Add lanes at the end and return their indices; `fill` stores their slots. A full pool grows by a quarter or
+        more, so that lanes that join problem by problem are moved a few times each.
+        """
         first, last = len(self.members), len(self.members) + len(members)
         if last > self.size:
-            self.resize(last)
+            self.resize(max(last, self.size * 5 // 4))
         self.members.extend(members)
+        self.indices.update(zip(members, range(first, last), strict=True))
         return range(first, last)
 
     def remove(self, leaving: Collection[Member]) -> None:
@@ -224,6 +227,7 @@ class Pool(Generic[Member]):
             if self.members[index] not in leaving:
                 continue
             member, last = self.members.pop(), len(self.members)
+            del self.indices[member if index == last else self.members[index]]
             optional_rows = (
                 optional_tensor for optional_tensor in (*self.weights, *self.hidden) if optional_tensor is not None
             )
@@ -232,7 +236,7 @@ class Pool(Generic[Member]):
                 tensor[index] = 0 if index == last else tensor[last]
             if index != last:
                 self.starts[:, index], self.lengths[:, index] = self.starts[:, last], self.lengths[:, last]
-                self.members[index] = member
+                self.members[index], self.indices[member] = member, index
         if self.members and 2 * len(self.members) <= self.size:
             self.resize(len(self.members))
 

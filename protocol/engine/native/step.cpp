@@ -20,6 +20,7 @@ namespace {
 constexpr int WIDTH = 16;          // floats of a V
 constexpr int PANEL = 2 * WIDTH;   // columns that are packed together
 constexpr int64_t BLOCK = 512;     // factors that one accumulator adds up
+constexpr int64_t TOGETHER = 126;  // rows that pass through all layers while their numbers are in the cache
 
 // LANES: floats of a register. TILE: rows of a product that are computed together. Neither changes a number.
 #if defined(__AVX512F__) && defined(__AVX512DQ__)
@@ -298,16 +299,19 @@ struct Rows {  // rows of one lane stand together, in the order of their tokens
     const int64_t* strides;  // [row]: numbers from one query head to the next in weights and logits
 };
 
-void forward(const Network* network, const Rows* rows) {
-    const Network& net = *network;
-    const int64_t count = rows->count, width = net.width, group = net.heads / net.kv_heads;
+// Feed rows from..from + count - 1: x [row, hidden], on entry the embeddings, becomes the output of the last layer.
+static void feed(const Network& net, const Rows* rows, int64_t from, int64_t count, float* x) {
+    const int64_t width = net.width, group = net.heads / net.kv_heads;
     const int64_t of_queries = net.heads * width, of_keys = net.kv_heads * width, fed = of_queries + 2 * of_keys;
     const Attend* attend_group = width == 32 ? ATTEND<2> : width == 64 ? ATTEND<4> : ATTEND<8>;
     const int64_t together = width == 128 ? 2 : 4;
     int64_t most = 0;
-    for (int64_t i = 0; i < net.layers * count * net.kv_heads; i++) if (most < rows->lengths[i] + 1) most = rows->lengths[i] + 1;
+    for (int64_t number = 0; number < net.layers; number++) {
+        const int64_t* lengths = rows->lengths + (number * rows->count + from) * net.kv_heads;
+        for (int64_t i = 0; i < count * net.kv_heads; i++) if (most < lengths[i] + 1) most = lengths[i] + 1;
+    }
     const int64_t stride = (most + WIDTH - 1) / WIDTH * WIDTH;
-    auto x = allocate(count * net.hidden), normed = allocate(count * net.hidden);
+    auto normed = allocate(count * net.hidden);
     auto own = allocate(rows->projections ? 0 : count * fed), attended = allocate(count * of_queries);
     auto gated = allocate(count * 2 * net.intermediate), activated = allocate(count * net.intermediate);
     auto scores = allocate(together * stride);
@@ -315,11 +319,9 @@ void forward(const Network* network, const Rows* rows) {
         for (int64_t row = 0; row < count; row++)
             normalise(&x[row * net.hidden], weight, net.hidden, net.epsilon, &normed[row * net.hidden]);
     };
-    for (int64_t row = 0; row < count; row++)
-        std::memcpy(&x[row * net.hidden], net.embedding + rows->tokens[row] * net.hidden, net.hidden * sizeof(float));
     for (int64_t number = 0; number < net.layers; number++) {
         const Layer& layer = net.layer[number];
-        const int64_t first = number * count;
+        const int64_t first = number * rows->count + from;
         float* projected = rows->projections ? rows->projections + first * fed : own.get();
         normalise_all(layer.attention_norm);
         multiply(layer.projections, count, normed.get(), projected, false);
@@ -329,8 +331,8 @@ void forward(const Network* network, const Rows* rows) {
                 const float* norm = head < net.heads ? layer.query_norm : layer.key_norm;
                 float* numbers = query + head * width;
                 if (norm) normalise(numbers, norm, width, net.epsilon, numbers);
-                rotate(numbers, net.cosines + rows->positions[row] * width, net.sines + rows->positions[row] * width,
-                       width);
+                rotate(numbers, net.cosines + rows->positions[from + row] * width,
+                       net.sines + rows->positions[from + row] * width, width);
             }
             for (int64_t head = 0; head < net.kv_heads; head++) {
                 const int64_t place = (first + row) * net.kv_heads + head, slot = rows->lengths[place] * width;
@@ -341,7 +343,7 @@ void forward(const Network* network, const Rows* rows) {
         for (int64_t row = 0; row < count; row++) {
             float* weights = rows->weights ? rows->weights[first + row] : nullptr;
             float* raw = rows->raw ? rows->raw[first + row] : nullptr;
-            const int64_t apart = rows->strides ? rows->strides[row] : 0;
+            const int64_t apart = rows->strides ? rows->strides[from + row] : 0;
             for (int64_t head = 0; head < net.kv_heads; head++) {
                 const int64_t place = (first + row) * net.kv_heads + head, n = rows->lengths[place] + 1;
                 for (int64_t of_group = 0; of_group < group; of_group += together) {
@@ -356,7 +358,7 @@ void forward(const Network* network, const Rows* rows) {
                 }
             }
         }
-        multiply(layer.output, count, attended.get(), x.get(), true);
+        multiply(layer.output, count, attended.get(), x, true);
         normalise_all(layer.mlp_norm);
         multiply(layer.gate_up, count, normed.get(), gated.get(), false);
         for (int64_t row = 0; row < count; row++)
@@ -366,10 +368,19 @@ void forward(const Network* network, const Rows* rows) {
                 V silu = gate / (one + exponential(splat(0.0f) - gate));
                 store(&activated[row * net.intermediate + i], silu * load(place + net.intermediate));
             }
-        multiply(layer.down, count, activated.get(), x.get(), true);
+        multiply(layer.down, count, activated.get(), x, true);
         if (rows->hidden && rows->hidden[number])
-            std::memcpy(rows->hidden[number], x.get(), count * net.hidden * sizeof(float));
+            std::memcpy(rows->hidden[number] + from * net.hidden, x, count * net.hidden * sizeof(float));
     }
+}
+
+void forward(const Network* network, const Rows* rows) {
+    const Network& net = *network;
+    auto x = allocate(rows->count * net.hidden);
+    for (int64_t row = 0; row < rows->count; row++)
+        std::memcpy(&x[row * net.hidden], net.embedding + rows->tokens[row] * net.hidden, net.hidden * sizeof(float));
+    for (int64_t from = 0; from < rows->count; from += TOGETHER)
+        feed(net, rows, from, rows->count - from < TOGETHER ? rows->count - from : TOGETHER, &x[from * net.hidden]);
     auto last = allocate(rows->n_answers * net.hidden);
     for (int64_t i = 0; i < rows->n_answers; i++)
         normalise(&x[rows->answers[i] * net.hidden], net.norm, net.hidden, net.epsilon, &last[i * net.hidden]);

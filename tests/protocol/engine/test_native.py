@@ -63,6 +63,14 @@ def test_logits_are_those_of_float64(family, width, logits_of):
     assert error_of(model, exact, lanes, outside(41, 3), logits_of) < 1e-4
 
 
+def test_rows_that_pass_in_several_blocks_have_the_logits_of_float64(logits_of):
+    """A question of 150 tokens for two lanes: 126, 126 and 48 rows, of which the second block has some of both."""
+    model, exact = network("Qwen3"), network("Qwen3", dtype=torch.float64)
+    exact.network.load_state_dict(model.network.state_dict())
+    lanes = (lane(all_kept()), lane(drawn(2, cadence=Cadence(interval=4)), 60, seed=1))
+    assert error_of(model, exact, lanes, outside(70, 150), logits_of) < 1e-4
+
+
 @pytest.mark.parametrize(
     "family", [NATIVE_FAMILIES[0], *(pytest.param(f, marks=pytest.mark.soak) for f in NATIVE_FAMILIES[1:])]
 )

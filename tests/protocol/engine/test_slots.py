@@ -104,6 +104,7 @@ def test_lanes_that_leave_together_take_no_slots_of_others_with_them(gone):
     pool.remove(gone)
     assert set(pool.members) == set(range(6)) - gone
     assert len(pool.members) == 6 - len(gone)
+    assert pool.indices == {member: index for index, member in enumerate(pool.members)}
     for place, member in enumerate(pool.members):
         assert [stored_slots(pool, place, layer) for layer in (0, 1)] == before[member]
 
@@ -137,6 +138,16 @@ def test_newcomers_take_places_at_the_end_and_the_others_stay():
     assert pool.admit(["c", "d"]) == range(2, 4)
     assert [stored_slots(pool, place) for place in (0, 1)] == before
     assert (pool.members, pool.size) == ([0, 1, "c", "d"], 4)
+
+
+def test_lanes_that_join_one_by_one_are_moved_a_few_times_and_leave_at_most_a_quarter_free():
+    pool, moves = filled([0]), 0
+    for member in range(1, 100):
+        before = pool.size
+        pool.admit([member])
+        moves += pool.size != before
+        assert member + 1 <= pool.size <= max(member + 1, member * 5 / 4)
+    assert moves < 25
 
 
 def test_what_is_not_in_use_is_finite():
