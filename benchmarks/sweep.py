@@ -1,7 +1,8 @@
 """What a whole sweep costs: 12 policies at 2 kept shares on one needle prompt.
 
 Contenders: the engine with all lanes in one run (the question fed to every lane after its event, as kvpress
-does, and the question compressed with the rest), the engine one lane at a time, kvpress' pipeline one press
+does, and the question compressed with the rest), the former by the native kernel where it supports the model, the
+engine one lane at a time, kvpress' pipeline one press
 after another for the methods both have (and the engine on just these), and one full-cache `generate`. All
 make the same number of tokens from the same prompt; ours include prefill, signals, events and decoding.
 
@@ -21,6 +22,7 @@ from benchmarks.report import at_least, at_most, header, span, table
 from benchmarks.setting import Subject, lane_of, open_subject, options, outcomes, prompt, setting
 from protocol import engine
 from protocol.engine import Lane, Prompt, Request
+from protocol.engine.native.network import obstacle_to_native
 
 POLICIES = (
     "random",
@@ -40,6 +42,7 @@ SHARES = (0.3, 0.5)
 GENERATE = "one full-cache `generate`"
 TOGETHER = "engine, all lanes in one run"
 INSIDE = "engine, all lanes in one run, the question inside the compressed prompt"
+NATIVE = "engine, all lanes in one run, by the native kernel"
 ALONE = "engine, one lane at a time"
 EQUAL = "engine, kvpress' methods in one run"
 KVPRESS = "kvpress, one press after another"
@@ -68,13 +71,16 @@ def main(argv: Sequence[str] | None = None) -> int:
         INSIDE: together(subject, whole, lanes_of(POLICIES, whole), arguments.new_tokens),
         ALONE: alone(subject, asked, lanes, arguments.new_tokens),
     }
+    sizes = {GENERATE: 1, TOGETHER: len(lanes), INSIDE: len(lanes), ALONE: len(lanes)}
+    if chosen.device == "cpu" and chosen.dtype == "float32" and not obstacle_to_native(subject.network.config):
+        contenders[NATIVE] = together(subject, asked, lanes, arguments.new_tokens, kernel="native")
+        sizes[NATIVE] = len(lanes)
     if arguments.kvpress:
         names = list(presses.SHARED)
         equal = lanes_of(names, asked)
         contenders[EQUAL] = together(subject, asked, equal, arguments.new_tokens)
         contenders[KVPRESS] = presses.runs(subject, asked, names, list(SHARES), arguments.new_tokens)
     times = alternate({name: clocked(act, chosen.device) for name, act in contenders.items()}, arguments.repetitions)
-    sizes = {GENERATE: 1, TOGETHER: len(lanes), INSIDE: len(lanes), ALONE: len(lanes)}
     if arguments.kvpress:
         sizes |= dict.fromkeys((EQUAL, KVPRESS), len(equal))
     print(header(chosen, "sweep", argv, *(("kvpress",) if arguments.kvpress else ())))
@@ -102,9 +108,11 @@ def generate(subject: Subject, prompt: Prompt, new_tokens: int) -> Callable[[], 
     return act
 
 
-def together(subject: Subject, prompt: Prompt, lanes: tuple[Lane, ...], new_tokens: int) -> Callable[[], object]:
+def together(
+    subject: Subject, prompt: Prompt, lanes: tuple[Lane, ...], new_tokens: int, kernel: str | None = None
+) -> Callable[[], object]:
     def act() -> None:
-        ran = engine.run(subject, [Request("sweep", prompt, lanes)], max_new_tokens=new_tokens)
+        ran = engine.run(subject, [Request("sweep", prompt, lanes)], max_new_tokens=new_tokens, kernel=kernel)
         outcomes(ran, lanes)
 
     return act
@@ -127,6 +135,8 @@ def rows(times: Times, lanes: dict[str, int]) -> list[list[str]]:
         target = ""
         if name in (TOGETHER, INSIDE):
             target = at_most(ratio.median, 2.5)
+        if name == NATIVE:
+            target = at_most(ratio.median, 1.3)
         if name == KVPRESS:
             slower = times.ratio(KVPRESS, EQUAL)
             target = f"{span(slower)} x the engine's on equal lanes; {at_least(slower.median, 5)}"
