@@ -1,10 +1,10 @@
 """What a whole sweep costs: 12 policies at 2 kept shares on one needle prompt.
 
 Contenders: the engine with all lanes in one run (the question fed to every lane after its event, as kvpress
-does, and the question compressed with the rest), the former by the native kernel where it supports the model, the
-engine one lane at a time, kvpress' pipeline one press
-after another for the methods both have (and the engine on just these), and one full-cache `generate`. All
-make the same number of tokens from the same prompt; ours include prefill, signals, events and decoding.
+does, by the network's own forward and, where it supports the model, by the native kernel; and the question
+compressed with the rest), the engine one lane at a time, kvpress' pipeline one press after another for the
+methods both have (and the engine on just these), and one full-cache `generate`. All make the same number of
+tokens from the same prompt; ours include prefill, signals, events and decoding.
 
     python -m benchmarks.sweep
     PYTHONPATH=<kvpress and a transformers that it accepts> python -m benchmarks.sweep --kvpress

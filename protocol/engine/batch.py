@@ -91,7 +91,7 @@ class Batch(EvictingBatch):
             row.position_lag = 0 if fork.lane_prefill is None else n_fed - fork.lane_prefill.position
             row.parked = fork.parked
             row.reads = None if storage.quest is None else 0
-            row.is_whole = fork.lane_prefill is None and fork.stored is None
+            row.has_all_tokens = fork.lane_prefill is None and fork.stored is None
             row.count_state()
             windows = forked.windows if fork.windows is None else fork.windows
             tokens = n_fed + len(request.prompt.query) + self.max_new_tokens
@@ -291,7 +291,7 @@ class Batch(EvictingBatch):
                 if row in fed_rows:
                     row.slots.append(n_slots)
                     row.allocated.append(share + row.window_bytes)
-                    row.is_whole &= n_slots == row.n_fed * heads
+                    row.has_all_tokens &= n_slots == row.n_fed * heads
         self.peak_bytes = max(self.peak_bytes, total)
 
     def add_tokens(self, rows: Sequence[BatchRow], tokens: Sequence[int]) -> None:

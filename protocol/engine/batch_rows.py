@@ -54,8 +54,8 @@ class BatchRow:
     """Slots of other caches that the lane stores and nothing attends to."""
     window_bytes: int = 0
     """The part of the allocated bytes in windows, which is constant."""
-    is_whole: bool = False
-    """Whether it holds every token that it was fed, first those of the prefill that the lanes of its problem share."""
+    has_all_tokens: bool = False
+    """Whether it still stores every token it was fed, from the prefill that lanes of its problem share on."""
     has_left: bool = False
     """Whether it has stopped decoding."""
     leader: BatchRow | None = None
@@ -98,7 +98,7 @@ def find_equal_lanes(rows: Sequence[BatchRow], *, is_sampled: bool) -> tuple[Num
     first: dict[tuple[int, int, int], int] = {}
     sources = np.arange(len(rows))
     for index, row in enumerate(rows):
-        if row.is_whole:
+        if row.has_all_tokens:
             sources[index] = first.setdefault((id(row.request), row.lane.seed if is_sampled else 0, row.n_fed), index)
     owners, places = np.unique(sources, return_inverse=True)
     return owners, places

@@ -122,7 +122,9 @@ Member = TypeVar("Member")
 
 
 class Pool(Generic[Member]):
-    """Lanes of equal shape and storage format: the first `len(members)` indices of each tensor. indices: of each one.
+    """Lanes of equal shape and storage format: the first `len(members)` indices of each tensor.
+
+    indices: the index of each member.
 
     like: of each layer, no slots in the form that the model computes, [kv_head, 0, d].
 

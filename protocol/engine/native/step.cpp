@@ -20,7 +20,7 @@ namespace {
 constexpr int WIDTH = 16;          // floats of a V
 constexpr int PANEL = 2 * WIDTH;   // columns that are packed together
 constexpr int64_t BLOCK = 512;     // factors that one accumulator adds up
-constexpr int64_t TOGETHER = 126;  // rows that pass through all layers while their numbers are in the cache
+constexpr int64_t AT_ONCE = 126;   // rows that pass through all layers while their numbers are in the cache
 
 // LANES: floats of a register. TILE: rows of a product that are computed together. Neither changes a number.
 #if defined(__AVX512F__) && defined(__AVX512DQ__)
@@ -379,8 +379,8 @@ void forward(const Network* network, const Rows* rows) {
     auto x = allocate(rows->count * net.hidden);
     for (int64_t row = 0; row < rows->count; row++)
         std::memcpy(&x[row * net.hidden], net.embedding + rows->tokens[row] * net.hidden, net.hidden * sizeof(float));
-    for (int64_t from = 0; from < rows->count; from += TOGETHER)
-        feed(net, rows, from, rows->count - from < TOGETHER ? rows->count - from : TOGETHER, &x[from * net.hidden]);
+    for (int64_t from = 0; from < rows->count; from += AT_ONCE)
+        feed(net, rows, from, rows->count - from < AT_ONCE ? rows->count - from : AT_ONCE, &x[from * net.hidden]);
     auto last = allocate(rows->n_answers * net.hidden);
     for (int64_t i = 0; i < rows->n_answers; i++)
         normalise(&x[rows->answers[i] * net.hidden], net.norm, net.hidden, net.epsilon, &last[i * net.hidden]);
