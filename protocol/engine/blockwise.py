@@ -17,6 +17,7 @@ from protocol.engine import prefill_fan_out, sampling
 from protocol.engine.batch import Batch
 from protocol.engine.batch_rows import BatchRow, cached_layers
 from protocol.engine.eviction import DueEviction
+from protocol.engine.native.network import NativeNetwork
 from protocol.engine.prefill_fan_out import FedContext, Fork, ForkedRequest
 from protocol.engine.run_types import Lane, LaneFailure, Model, Outcome, Prompt, Request
 from protocol.engine.slots import Pool
@@ -30,12 +31,12 @@ def fork_lanes(
     chunk: int | None,
     storage_formats: Mapping[State, StorageFormat],
     *,
-    all_in_blocks: bool = False,
+    native: NativeNetwork | None = None,
     previous: FedContext | None = None,
 ) -> ForkedRequest:
     """Run `prefill_fan_out.fork_lanes`, then feed the context again for each lane that reads it in blocks."""
     start = perf_counter()
-    forked = prefill_fan_out.fork_lanes(model, request, chunk, all_in_blocks=all_in_blocks, previous=previous)
+    forked = prefill_fan_out.fork_lanes(model, request, chunk, native=native, previous=previous)
     waiting, failures = list(forked.waiting), dict(forked.failures)
     for number, lane in enumerate(request.lanes):
         if number in failures or not prefill_fan_out.reads_in_blocks(lane, len(request.prompt.context)):

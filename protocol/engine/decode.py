@@ -154,7 +154,7 @@ def run(
                         requests[n_prefilled],
                         prefill_chunk,
                         storage_formats,
-                        all_in_blocks=native is not None,
+                        native=native,
                         previous=fed_context,
                     )
                     has_same_next = n_prefilled + 1 < len(requests) and (

@@ -28,6 +28,9 @@ from policies.signals import BLOCK, AttentionSums, attention_logits, softmax_wit
 from protocol.engine.attention import log_sum_exp
 from protocol.engine.attention.kernels import Attention, Kernel, choose_attention
 from protocol.engine.extra_prompts import measure_extra_prompts
+from protocol.engine.native.network import NativeNetwork
+from protocol.engine.native_prefill import feed_prompt
+from protocol.engine.observation import Observer
 from protocol.engine.output_projection import measure_output_signals
 from protocol.engine.own_parts import copy_for
 from protocol.engine.rotation import rotation_of
@@ -63,7 +66,7 @@ class Prefilled(NamedTuple):
     sinks: Mapping[int, Tensor] = MappingProxyType({})
 
 
-class Recorder:
+class Recorder(Observer):
     """The observer of a prefill: stores keys and values, and folds the signals while it computes attention.
 
     Rows whose attention is read by a signal are computed in blocks, with output and attention weights from
@@ -291,14 +294,15 @@ def feed(
     recent: int = 0,
     prompt: int | None = None,
     attention: Attention | None = None,
-    all_in_blocks: bool = False,
+    native: NativeNetwork | None = None,
 ) -> Prefilled:
     """Feed the context in chunks of `chunk` tokens (None: in one), inside `observe_forward`.
 
     The largest tensors are [q_head, BLOCK, n] of attention, where a signal reads it, and a mask [MASKED_ROWS,
     n], with more than one chunk. recent: how many of the last queries to store. prompt: tokens of the prompt;
     more than the context if some are fed later, fewer if the context ends in an answer; None for the context.
-    attention: None for the default of the network. all_in_blocks: as in `Recorder`.
+    attention: None for the default of the network. native: computes all but the attention, which is then formed in
+    blocks; None for the network's own forward.
     """
     signals = tuple(signals)
     network = model.network
@@ -314,13 +318,17 @@ def feed(
         rotation=rotation,
         window=kinds.window,
         kernel=kernel,
-        all_in_blocks=all_in_blocks,
+        all_in_blocks=native is not None,
     )
     token_ids = torch.tensor(context, device=network.device)
     positions = torch.arange(len(context), device=network.device)
     size = len(context) if chunk is None else chunk
     for start in range(0, len(context), size):
         recorder.start = start
+        if native is not None:
+            hidden = {layer for layers in recorder.hidden_layers.values() for layer in layers}
+            logits = feed_prompt(native, token_ids[start : start + size], start, recorder, hidden)
+            continue
         logits = network(
             input_ids=token_ids[None, start : start + size],
             position_ids=positions[None, start : start + size],

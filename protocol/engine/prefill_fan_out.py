@@ -26,6 +26,7 @@ from policies import (
 from policies.batched import ignores_seed
 from protocol.engine import lane_memory, prefill, sampling
 from protocol.engine.lane_memory import Memory
+from protocol.engine.native.network import NativeNetwork
 from protocol.engine.own_parts import copy_view, refuse_hidden_state
 from protocol.engine.prefill import Prefilled
 from protocol.engine.rotation import rotation_of
@@ -95,7 +96,7 @@ def fork_lanes(
     request: Request,
     chunk: int | None,
     *,
-    all_in_blocks: bool = False,
+    native: NativeNetwork | None = None,
     previous: FedContext | None = None,
 ) -> ForkedRequest:
     """Feed the context once for all lanes, and once more for each press, or not at all if `previous` is the same.
@@ -103,7 +104,7 @@ def fork_lanes(
     Lanes that differ only in their seeds share the first eviction, unless their policy draws random numbers.
     A ValueError of a policy fails its lane. Non-finite values fail all lanes: otherwise a policy that drops
     the slot would answer where another fails. Lanes that `reads_in_blocks` are left to
-    `blockwise.fork_lanes`. all_in_blocks: as in `prefill.Recorder`. previous: of a request of the same run.
+    `blockwise.fork_lanes`. native: as in `prefill.feed`. previous: of a request of the same run.
     """
     start = perf_counter()
     context = request.prompt.context
@@ -115,9 +116,7 @@ def fork_lanes(
     reads_length = prompt < len(context) or any(isinstance(signal, FedSignal) for signal in signals)
     inputs = (context, frozenset(signals), recent, prompt if reads_length else None)
     if previous is None or previous.inputs != inputs:
-        fed = prefill.feed(
-            model, context, signals, chunk=chunk, recent=recent, prompt=prompt, all_in_blocks=all_in_blocks
-        )
+        fed = prefill.feed(model, context, signals, chunk=chunk, recent=recent, prompt=prompt, native=native)
         previous = FedContext(inputs, fed, PressRuns(model, context))
     fed, press_runs = previous.fed, previous.press_runs
     token_ids = torch.tensor(context, device=model.network.device)

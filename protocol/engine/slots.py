@@ -204,7 +204,8 @@ class Pool(Generic[Member]):
         used = min(len(self.members), size)
         for tensors in (self.keys, self.values):
             for layer, old in enumerate(tensors):
-                tensors[layer] = torch.cat([old[:used], self.allocate_rows(size - used, old, self.shape[layer])])
+                tensors[layer] = old.new_empty(size, *old.shape[1:])
+                tensors[layer][:used], tensors[layer][used:] = old[:used], 0
         for optional_rows in (self.weights, self.hidden, self.rings):
             for layer, rows in enumerate(optional_rows):
                 if rows is not None:
@@ -280,7 +281,7 @@ class Pool(Generic[Member]):
         # Head by head, in position order; their number is known, so that no device is waited for.
         retained_slots = keep_mask.flatten().nonzero_static(size=sum(sizes)).flatten()
         for row, source in sources:
-            retained = source.flatten(0, 1)[retained_slots]
+            retained = source.flatten(0, 1).index_select(0, retained_slots)
             if self.shape[layer].flat:
                 for start, part in zip(starts, torch.split(retained, sizes), strict=True):
                     row[0, start : start + len(part)] = part

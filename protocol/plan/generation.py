@@ -134,9 +134,9 @@ class Generation:
     kernel: str | None = optional(
         Choice("eager", "native", noun="value"),
         (
-            'What computes a decode step. "native" is C++ code, built on first use, whose numbers do not '
-            "depend on the rest of the batch; it needs cpu and float32 and a model of type Llama, Qwen2 or "
-            'Qwen3. "eager" is the model\'s own forward pass.'
+            'What computes the prefill and each decode step. "native" is C++ code, built on first use, whose '
+            "numbers do not depend on the rest of the batch; it needs cpu and float32 and a model of type Llama, "
+            'Qwen2 or Qwen3. "eager" is the model\'s own forward pass.'
         ),
         "native",
         if_absent="eager",

@@ -12,7 +12,6 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
-from torch.nn.functional import pad
 
 from protocol.engine.native import library
 from protocol.formats.refusals import BadInput
@@ -156,8 +155,9 @@ class NativeNetwork:
         if self.heads % self.kv_heads:
             raise BadInput(f"model: {self.kv_heads} KV heads do not divide {self.heads} query heads")
         blocks: Any = base.layers
-        layers = (Layer * len(blocks))(*map(self.pack_layer, blocks))
+        layers = (Layer * len(blocks))(*self.executor.map(self.pack_layer, blocks))
         self.layers = layers
+        self.embedding = check_tensor(base.embed_tokens.weight, self.vocabulary, hidden).detach()
         angles = base.rotary_emb(torch.zeros(1), torch.arange(positions)[None])
         head: Any = network.get_output_embeddings()
         self.network = Network(
@@ -169,7 +169,7 @@ class NativeNetwork:
             intermediate=config.intermediate_size,
             epsilon=config.rms_norm_eps,
             scale=blocks[0].self_attn.scaling,
-            embedding=self.address(base.embed_tokens.weight, self.vocabulary, hidden),
+            embedding=self.address(self.embedding, self.vocabulary, hidden),
             cosines=self.address(angles[0], 1, positions, self.width),
             sines=self.address(angles[1], 1, positions, self.width),
             norm=self.address(base.norm.weight, hidden),
@@ -202,20 +202,27 @@ class NativeNetwork:
 
         A linear without a bias beside one that has it gets zeros.
         """
-        weight = torch.cat([check_tensor(linear.weight, columns, factors) for columns, linear in linears])
-        panels = pad(weight, (0, 0, 0, -len(weight) % PANEL)).view(-1, PANEL, factors).transpose(1, 2)
+        total = sum(columns for columns, _ in linears)
+        panels, first = torch.empty(-(-total // PANEL), factors, PANEL), 0
+        panels[-1] = 0
+        for columns, linear in linears:
+            weight = check_tensor(linear.weight, columns, factors).detach().contiguous()
+            arguments: tuple[int | Tensor, ...] = (weight, columns, factors, first, panels)
+            self.library.pack(*map(as_argument, arguments))
+            first += columns
         has_bias = any(linear.bias is not None for _, linear in linears)
         biases = [
             torch.zeros(columns) if linear.bias is None else check_tensor(linear.bias, columns)
             for columns, linear in linears
         ]
-        bias = self.address(torch.cat(biases), len(weight)) if has_bias else None
-        return Linear(panels=self.address(panels, *panels.shape), bias=bias, columns=len(weight), factors=factors)
+        bias = self.address(torch.cat(biases), total) if has_bias else None
+        return Linear(panels=self.address(panels, *panels.shape), bias=bias, columns=total, factors=factors)
 
     def address(self, tensor: Tensor, *shape: int) -> int:
         """Keep the contiguous numbers of a tensor of this shape, and return where they begin."""
-        self.tensors.append(check_tensor(tensor, *shape).detach().contiguous())
-        return self.tensors[-1].data_ptr()
+        numbers = check_tensor(tensor, *shape).detach().contiguous()
+        self.tensors.append(numbers)
+        return numbers.data_ptr()
 
     def forward(self, rows: NativeRows, *, projections: bool = False, hidden: Collection[int] = ()) -> NativeOutput:
         """Feed these tokens: append their keys and values to the slots, and return what is requested.
@@ -235,6 +242,14 @@ class NativeNetwork:
             torch.cat([result.projections for result in results], 1),
             {layer: torch.cat([result.hidden[layer] for result in results]) for layer in hidden},
         )
+
+    def share_rows(self, function: Any, layer: int, *tables: Tensor) -> None:
+        """Call a function of the kernel on the rows of these tables, divided among the threads."""
+        parts = zip(*(table.tensor_split(self.threads) for table in tables), strict=True)
+        list(self.executor.map(lambda part: self.call(function, layer, len(part[0]), *part), parts))
+
+    def call(self, function: Any, *arguments: int | Tensor) -> None:
+        function(ctypes.byref(self.network), *map(as_argument, arguments))
 
     def check_rows(self, rows: NativeRows, hidden: Collection[int]) -> None:
         """Raise ValueError for a table that leads the kernel outside the numbers of the network.
@@ -277,6 +292,10 @@ class NativeNetwork:
         structure.projections = projected.data_ptr() if projections else None
         self.library.forward(ctypes.byref(self.network), ctypes.byref(structure))
         return NativeOutput(logits, projected, outputs)
+
+
+def as_argument(value: int | Tensor) -> ctypes.c_int64 | ctypes.c_void_p:
+    return ctypes.c_int64(value) if isinstance(value, int) else ctypes.c_void_p(value.data_ptr())
 
 
 def build_rows(rows: NativeRows) -> Rows:

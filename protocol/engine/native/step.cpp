@@ -299,6 +299,49 @@ struct Rows {  // rows of one lane stand together, in the order of their tokens
     const int64_t* strides;  // [row]: numbers from one query head to the next in weights and logits
 };
 
+static void normalise_rows(const Network& net, const float* weight, int64_t count, const float* x, float* out) {
+    for (int64_t row = 0; row < count; row++)
+        normalise(x + row * net.hidden, weight, net.hidden, net.epsilon, out + row * net.hidden);
+}
+
+struct Workspace {  // of a block of `count` rows in a layer
+    std::unique_ptr<float[]> normed, gated, activated;
+    Workspace(const Network& net, int64_t count)
+        : normed(allocate(count * net.hidden)), gated(allocate(count * 2 * net.intermediate)),
+          activated(allocate(count * net.intermediate)) {}
+};
+
+// A layer before its attention: of x [row, hidden], the queries, keys and values after RoPE.
+static void project_block(const Network& net, const Layer& layer, int64_t count, const int64_t* positions,
+                          const float* x, float* projected, Workspace& space) {
+    const int64_t width = net.width, fed = (net.heads + 2 * net.kv_heads) * width;
+    normalise_rows(net, layer.attention_norm, count, x, space.normed.get());
+    multiply(layer.projections, count, space.normed.get(), projected, false);
+    for (int64_t row = 0; row < count; row++)
+        for (int64_t head = 0; head < net.heads + net.kv_heads; head++) {
+            const float* norm = head < net.heads ? layer.query_norm : layer.key_norm;
+            float* numbers = projected + row * fed + head * width;
+            if (norm) normalise(numbers, norm, width, net.epsilon, numbers);
+            rotate(numbers, net.cosines + positions[row] * width, net.sines + positions[row] * width, width);
+        }
+}
+
+// A layer after its attention: x becomes its output.
+static void finish_block(const Network& net, const Layer& layer, int64_t count, const float* attended, float* x,
+                         Workspace& space) {
+    multiply(layer.output, count, attended, x, true);
+    normalise_rows(net, layer.mlp_norm, count, x, space.normed.get());
+    multiply(layer.gate_up, count, space.normed.get(), space.gated.get(), false);
+    for (int64_t row = 0; row < count; row++)
+        for (int64_t i = 0; i < net.intermediate; i += WIDTH) {
+            const float* place = &space.gated[row * 2 * net.intermediate + i];
+            V gate = load(place), one = splat(1.0f);
+            V silu = gate / (one + exponential(splat(0.0f) - gate));
+            store(&space.activated[row * net.intermediate + i], silu * load(place + net.intermediate));
+        }
+    multiply(layer.down, count, space.activated.get(), x, true);
+}
+
 // Feed rows from..from + count - 1: x [row, hidden], on entry the embeddings, becomes the output of the last layer.
 static void feed(const Network& net, const Rows* rows, int64_t from, int64_t count, float* x) {
     const int64_t width = net.width, group = net.heads / net.kv_heads;
@@ -311,29 +354,16 @@ static void feed(const Network& net, const Rows* rows, int64_t from, int64_t cou
         for (int64_t i = 0; i < count * net.kv_heads; i++) if (most < lengths[i] + 1) most = lengths[i] + 1;
     }
     const int64_t stride = (most + WIDTH - 1) / WIDTH * WIDTH;
-    auto normed = allocate(count * net.hidden);
     auto own = allocate(rows->projections ? 0 : count * fed), attended = allocate(count * of_queries);
-    auto gated = allocate(count * 2 * net.intermediate), activated = allocate(count * net.intermediate);
     auto scores = allocate(together * stride);
-    auto normalise_all = [&](const float* weight) {
-        for (int64_t row = 0; row < count; row++)
-            normalise(&x[row * net.hidden], weight, net.hidden, net.epsilon, &normed[row * net.hidden]);
-    };
+    Workspace space(net, count);
     for (int64_t number = 0; number < net.layers; number++) {
         const Layer& layer = net.layer[number];
         const int64_t first = number * rows->count + from;
         float* projected = rows->projections ? rows->projections + first * fed : own.get();
-        normalise_all(layer.attention_norm);
-        multiply(layer.projections, count, normed.get(), projected, false);
+        project_block(net, layer, count, rows->positions + from, x, projected, space);
         for (int64_t row = 0; row < count; row++) {
-            float *query = projected + row * fed, *key = query + of_queries, *value = key + of_keys;
-            for (int64_t head = 0; head < net.heads + net.kv_heads; head++) {
-                const float* norm = head < net.heads ? layer.query_norm : layer.key_norm;
-                float* numbers = query + head * width;
-                if (norm) normalise(numbers, norm, width, net.epsilon, numbers);
-                rotate(numbers, net.cosines + rows->positions[from + row] * width,
-                       net.sines + rows->positions[from + row] * width, width);
-            }
+            const float *key = projected + row * fed + of_queries, *value = key + of_keys;
             for (int64_t head = 0; head < net.kv_heads; head++) {
                 const int64_t place = (first + row) * net.kv_heads + head, slot = rows->lengths[place] * width;
                 std::memcpy(rows->keys[place] + slot, key + head * width, width * sizeof(float));
@@ -358,20 +388,17 @@ static void feed(const Network& net, const Rows* rows, int64_t from, int64_t cou
                 }
             }
         }
-        multiply(layer.output, count, attended.get(), x, true);
-        normalise_all(layer.mlp_norm);
-        multiply(layer.gate_up, count, normed.get(), gated.get(), false);
-        for (int64_t row = 0; row < count; row++)
-            for (int64_t i = 0; i < net.intermediate; i += WIDTH) {
-                const float* place = &gated[row * 2 * net.intermediate + i];
-                V gate = load(place), one = splat(1.0f);
-                V silu = gate / (one + exponential(splat(0.0f) - gate));
-                store(&activated[row * net.intermediate + i], silu * load(place + net.intermediate));
-            }
-        multiply(layer.down, count, activated.get(), x, true);
+        finish_block(net, layer, count, attended.get(), x, space);
         if (rows->hidden && rows->hidden[number])
             std::memcpy(rows->hidden[number] + from * net.hidden, x, count * net.hidden * sizeof(float));
     }
+}
+
+// The logits [row, token] of the output x of the last layer.
+void answer(const Network* network, int64_t count, const float* x, float* logits) {
+    auto last = allocate(count * network->hidden);
+    normalise_rows(*network, network->norm, count, x, last.get());
+    multiply(network->head, count, last.get(), logits, false);
 }
 
 void forward(const Network* network, const Rows* rows) {
@@ -383,8 +410,37 @@ void forward(const Network* network, const Rows* rows) {
         feed(net, rows, from, rows->count - from < AT_ONCE ? rows->count - from : AT_ONCE, &x[from * net.hidden]);
     auto last = allocate(rows->n_answers * net.hidden);
     for (int64_t i = 0; i < rows->n_answers; i++)
-        normalise(&x[rows->answers[i] * net.hidden], net.norm, net.hidden, net.epsilon, &last[i * net.hidden]);
-    multiply(net.head, rows->n_answers, last.get(), rows->logits, false);
+        std::memcpy(&last[i * net.hidden], &x[rows->answers[i] * net.hidden], net.hidden * sizeof(float));
+    answer(network, rows->n_answers, last.get(), rows->logits);
+}
+
+// The rows of a prefill before and after the attention of a layer, which the caller computes.
+void project(const Network* network, int64_t layer, int64_t count, const int64_t* positions, const float* x,
+             float* projected) {
+    const Network& net = *network;
+    Workspace space(net, AT_ONCE);
+    for (int64_t from = 0; from < count; from += AT_ONCE)
+        project_block(net, net.layer[layer], count - from < AT_ONCE ? count - from : AT_ONCE, positions + from,
+                      x + from * net.hidden, projected + from * (net.heads + 2 * net.kv_heads) * net.width, space);
+}
+
+void finish(const Network* network, int64_t layer, int64_t count, const float* attended, float* x) {
+    const Network& net = *network;
+    Workspace space(net, AT_ONCE);
+    for (int64_t from = 0; from < count; from += AT_ONCE)
+        finish_block(net, net.layer[layer], count - from < AT_ONCE ? count - from : AT_ONCE,
+                     attended + from * net.heads * net.width, x + from * net.hidden, space);
+}
+
+// Columns first.. of a packed weight, from those of a weight [columns, factors].
+void pack(const float* weight, int64_t columns, int64_t factors, int64_t first, float* panels) {
+    for (int64_t begin = 0; begin < columns; begin += PANEL)
+        for (int64_t from = 0; from < factors; from += WIDTH)
+            for (int64_t i = begin; i < columns && i < begin + PANEL; i++) {
+                float* target = panels + ((first + i) / PANEL * factors + from) * PANEL + (first + i) % PANEL;
+                for (int64_t k = 0; k < WIDTH && from + k < factors; k++)
+                    target[k * PANEL] = weight[i * factors + from + k];
+            }
 }
 
 // What rows read that are equal to a computed one, sources[row]: its new slot, and attention from where it was written.

@@ -14,15 +14,20 @@ import torch
 from native_lanes import BUDGET, NATIVE_FAMILIES, catalogue, made, network
 from plain_forward import of_lane, plain_forward
 from sampled import sampled
-from tiny_networks import Adaptive, all_kept, answer, drawn, lane, outside, tiny, words
+from tiny_networks import DEPTH, Adaptive, all_kept, answer, drawn, lane, outside, tiny, words
 from torch.nn import Parameter
+from torch.testing import assert_close
 
 import policies
 from policies import Cadence
+from policies.signals import AttentionSums
 from protocol import engine
 from protocol.engine import LaneFailure, Prompt, Request, batch_rows, sampling
 from protocol.engine.native import library
 from protocol.engine.native.network import NativeNetwork, NativeRows, obstacle_to_native
+from protocol.engine.native_prefill import feed_prompt
+from protocol.engine.observation import Observer, observe_forward
+from protocol.engine.prefill import feed
 from protocol.formats import files
 from protocol.formats.refusals import BadInput
 from protocol.lock import closure
@@ -202,6 +207,89 @@ def test_threads_share_the_lanes_and_change_no_number(logits_of):
         second = [made(outcome) for outcome in answer(model, PROMPT, lanes, **SAMPLE)]
     assert first == second
     assert all(torch.equal(row, logits_of[place]) for place, row in logits.items())
+
+
+def assert_near(computed, expected):
+    """Tensors in lists, tuples and dicts."""
+    if isinstance(expected, torch.Tensor):
+        assert_close(computed, expected, atol=1e-4, rtol=1e-4, check_dtype=False)
+    elif isinstance(expected, dict):
+        assert_near(list(computed.items()), list(expected.items()))
+    elif isinstance(expected, list | tuple):
+        assert len(computed) == len(expected)
+        for pair in zip(computed, expected, strict=True):
+            assert_near(*pair)
+    else:
+        assert computed == expected
+
+
+class AttendedRow(Observer):
+    """Attention of a token to itself alone, whose output depends on no other row; keeps what layers are given."""
+
+    def __init__(self):
+        self.seen = []
+
+    def attend(self, layer, queries, keys, values, scale, sinks=None):
+        self.seen.append((layer, keys, values))
+        return (queries * keys.repeat_interleave(queries.shape[1] // keys.shape[1], 1)).tanh() * 3
+
+    def see(self, layer, hidden):
+        self.seen.append((layer, hidden[:, None]))
+
+
+def of_chunks(observers):
+    """What the layers of a prefill were given, over all of its chunks."""
+    calls = zip(*(observer.seen for observer in observers), strict=True)
+    return [
+        (parts[0][0], *(torch.cat(tensors, 2) for tensors in zip(*(part[1:] for part in parts), strict=True)))
+        for parts in calls
+    ]
+
+
+@pytest.mark.parametrize("family", sampled(NATIVE_FAMILIES, of=2))
+def test_a_prefill_is_the_same_to_the_bit_in_any_chunks_and_threads(family):
+    model, tokens = network(family), torch.tensor(outside(300).context)
+    native = NativeNetwork(model.network, 300)
+
+    def prefill(chunk, threads):
+        native.threads, observers, logits = threads, [], None
+        for start in range(0, 300, chunk):
+            observers.append(AttendedRow())
+            logits = feed_prompt(native, tokens[start : start + chunk], start, observers[-1], hidden=(1, DEPTH - 1))
+        return of_chunks(observers), logits
+
+    whole, logits = prefill(300, 1)
+    assert [entry[0] for entry in whole] == [0, 1, 1, *range(2, DEPTH), DEPTH - 1]
+    assert not torch.equal(whole[2][1], whole[-1][1])  # of two layers, though the kernel overwrites its rows
+    for chunk, threads in ((300, 3), (126, 2), (127, 1), (1, 2)):
+        layers, last = prefill(chunk, threads)
+        assert torch.equal(last, logits)
+        for (_, *tensors), (_, *expected) in zip(layers, whole, strict=True):
+            assert all(map(torch.equal, tensors, expected))
+
+
+@pytest.mark.parametrize(("family", "chunk"), sampled(NATIVE_FAMILIES, (None, 150), of=3))
+def test_a_prefill_is_that_of_float64(family, chunk):
+    """Slots, logits, the signals that read attention and the output of a layer, and no module of the network runs."""
+    model, context = network(family, 64), outside(300).context
+    exact = network(family, 64, torch.float64)
+    exact.network.load_state_dict(model.network.state_dict())
+    signals = [AttentionSums(), AttentionSums(window=20), *policies.get("epikv").needs]
+    with observe_forward(exact.network, range(DEPTH)), torch.no_grad():
+        expected = feed(exact, context, signals, chunk=None)
+    native = NativeNetwork(model.network, 300)
+    with torch.no_grad(), pytest.MonkeyPatch.context() as patch:
+        patch.setattr(torch.nn.Module, "__call__", lambda *arguments: pytest.fail("a module ran"))
+        fed = feed(model, context, signals, chunk=chunk, native=native)
+    assert_near(fed, expected)
+
+
+@pytest.mark.parametrize(("token", "start"), [(97, 0), (-1, 0), (3, 19), (3, -1)])
+def test_a_prefill_outside_the_network_never_reaches_the_kernel(token, start):
+    native = NativeNetwork(network("Llama").network, 20)
+    native.library = None  # a call would end in an AttributeError
+    with pytest.raises(ValueError, match=f"at {start}, of 97 and 20"):
+        feed_prompt(native, torch.tensor([5, token]), start, AttendedRow())
 
 
 BUILDS = {"AVX2": (library.INSTRUCTIONS["AVX2"], library.FLAGS), "none": ((), GENERIC)}
