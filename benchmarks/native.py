@@ -5,8 +5,9 @@ every lane is computed ("each lane"), and as it is: equal lanes of a problem are
 decode `--lanes` at once, as the study registered; "all at once" is the kernel as a study meets it that leaves the
 number out, since no record depends on it. In one process on one thread; prefill, events, sampling and grading are part
 of it. Tokens per second of processor time, medians of the rounds; ratios are of each round's pairs. "computed" is the
-share of lanes times steps that were computed. "the same texts" counts records whose text, slots and events are equal
-under all four.
+share of lanes times steps that were computed. "of the limit" is the least time that the processor allows for the
+kernel's products, attention and slots of "all at once" (`limits.py`), as a share of what they took. "the same texts"
+counts records whose text, slots and events are equal under all four.
 
     python -m benchmarks.native
 """
@@ -22,6 +23,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from benchmarks.limits import count_work, measure_limits
 from benchmarks.report import header, table
 from benchmarks.setting import Setting, options
 from protocol.engine import batch_rows
@@ -55,7 +57,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             print(rows[-1], file=sys.stderr, flush=True)
     print(header(Setting("models as named", "cpu", "float32", 1), "native", argv))
     rates = (*(f"{way}, tokens/s" for way in WAYS), "native : eager", "native : each lane", f"{ALL} : eager")
-    columns = ("model", "lanes", "at once", *rates, "computed", "the same texts")
+    columns = ("model", "lanes", "at once", *rates, "computed", "of the limit", "the same texts")
     print(table(columns, rows))
     return 0
 
@@ -86,15 +88,19 @@ def compare(study: str, model: str, problems: int, at_once: int, repetitions: in
     def find_none(rows: Sequence[BatchRow], *, is_sampled: bool) -> tuple[Numbers, Numbers]:
         return np.arange(len(rows)), np.arange(len(rows))
 
+    shares = list[float]()
     try:
         for number in range(repetitions + 1):
             for way in WAYS:
                 torch.set_num_threads(1)
                 batch_rows.find_equal_lanes = find_none if way == "each lane" else count
                 start = process_time()
-                records[way] = execute[way](job).records
+                with count_work() as work:
+                    records[way] = execute[way](job).records
                 if number:  # the first one loads the model and builds the kernel
                     seconds[way].append(process_time() - start)
+                    if way == ALL:
+                        shares.append(measure_limits().seconds(work) / work.seconds)
     finally:
         batch_rows.find_equal_lanes = find
     tokens = sum(body["tokens"] for body, _ in records["native"].values())
@@ -115,6 +121,7 @@ def compare(study: str, model: str, problems: int, at_once: int, repetitions: in
         *shown,
         *(f"{each:.2f}" for each in ratios),
         share,
+        f"{median(shares):.0%}",
         f"{equal} of {lanes}",
     ]
 

@@ -157,21 +157,25 @@ class Batch(EvictingBatch):
         rows = [row for pool, first, last in spans for row in pool.members[first:last]]
         starts = torch.tensor([row.n_fed - row.position_lag for row in rows])
         steps: Sequence[Step[BatchRow]]
-        choosing, places = rows, np.arange(len(rows))
+        choosing, places, summed = rows, np.arange(len(rows)), dict[BatchRow, BatchRow]()
         if self.native is None:
             steps = eager_steps = [build_step(ForwardStep, *span, new, heads) for span in spans]
             last, hidden, keys = self.feed_network(eager_steps, rows, token_ids, starts)
         else:
-            steps = native_steps = [build_step(NativeStep, *span, new, heads) for span in spans]
+            owners, places = batch_rows.find_equal_lanes(rows, is_sampled=self.temperature > 0)
+            summed = batch_rows.find_equal_sums(rows, places)
+            steps = native_steps = [build_step(NativeStep, *span, new, heads, summed) for span in spans]
             memories = [row.memory for row in rows if row.memory is not None and row.memory.traces]
             layers = sorted({layer for memory in memories for layer in memory.hidden_layers})
-            owners, places = batch_rows.find_equal_lanes(rows, is_sampled=self.temperature > 0)
             last, hidden = feed_rows(self.native, native_steps, token_ids, starts, layers, owners, places)
-            choosing, keys = [rows[owner] for owner in owners], None
+            choosing, keys = [rows[owner] for owner in owners.tolist()], None
         self.forwards += 1
         for step in steps:
             step.commit()
         self.update_memories(steps, hidden, rows)
+        for row, source in summed.items():
+            if row.memory is not None and source.memory is not None:
+                row.memory.sums.update(source.memory.sums)
         for row in rows:
             row.n_fed += new
         for step in steps:
@@ -179,7 +183,7 @@ class Batch(EvictingBatch):
             for row, slots in zip(step.pool.members[step.pool_slice] if reads else (), reads, strict=True):
                 row.reads = (row.reads or 0) + slots * (row.step > 0)
         chosen = self.choose_tokens(choosing, last, keys)
-        tokens = self.follow_leaders(rows, [chosen[place] for place in places], last, places)
+        tokens = self.follow_leaders(rows, [chosen[place] for place in places.tolist()], last, places)
         self.refuse_non_finite(rows, tokens)
         self.evict_due([row for row in rows if not row.has_left])
         self.record_usage(rows)
@@ -210,7 +214,7 @@ class Batch(EvictingBatch):
 
     def choose_tokens(self, rows: Sequence[BatchRow], logits: Tensor, keys: Tensor | None = None) -> list[int]:
         """Choose the next token of every lane."""
-        return sampling.choose(logits, draws_of(rows), self.temperature, self.top_p, keys)
+        return sampling.choose(logits, draws_of(rows), self.temperature, self.top_p, keys, self.native)
 
     def follow_leaders(
         self, rows: Sequence[BatchRow], tokens: Sequence[int], logits: Tensor, places: NDArray[np.int64]
@@ -219,11 +223,11 @@ class Batch(EvictingBatch):
 
         tokens: what each lane has chosen itself. logits [place, vocabulary]; places [lane].
         """
-        indices = {row: index for index, row in enumerate(rows)}
-        pairs = [(index, indices[row.leader]) for index, row in enumerate(rows) if row.leader is not None]
-        fed = list(tokens)
-        if not pairs:
+        fed, followers = list(tokens), [index for index, row in enumerate(rows) if row.leader is not None]
+        if not followers:
             return fed
+        indices = {row: index for index, row in enumerate(rows)}
+        pairs = [(index, indices[lead]) for index in followers if (lead := rows[index].leader) is not None]
         log_shares = logits.double().log_softmax(-1)
         own, led = (log_shares[places[list(side)]] for side in zip(*pairs, strict=True))
         # A token that the leader never says adds nothing: 0 times infinity.
@@ -238,8 +242,9 @@ class Batch(EvictingBatch):
 
     def refuse_non_finite(self, rows: Sequence[BatchRow], tokens: Sequence[int]) -> None:
         """Fail lanes without a usable next token, before a policy sees their cache."""
-        faulty = (row for row, token in zip(rows, tokens, strict=True) if token == sampling.UNUSABLE)
-        self.remove({row: LaneFailure(f"{sampling.NON_FINITE_LOGITS} at decode step {row.step}") for row in faulty})
+        if sampling.UNUSABLE in tokens:
+            faulty = (row for row, token in zip(rows, tokens, strict=True) if token == sampling.UNUSABLE)
+            self.remove({row: LaneFailure(f"{sampling.NON_FINITE_LOGITS} at decode step {row.step}") for row in faulty})
 
     def update_memories(
         self, steps: Sequence[Step[BatchRow]], hidden: Mapping[int, Tensor], rows: Sequence[BatchRow]

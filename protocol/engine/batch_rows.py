@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from time import perf_counter
 from typing import TYPE_CHECKING, TypeVar
@@ -104,6 +104,24 @@ def find_equal_lanes(rows: Sequence[BatchRow], *, is_sampled: bool) -> tuple[Num
     return owners, places
 
 
+def find_equal_sums(rows: Sequence[BatchRow], places: Numbers) -> dict[BatchRow, BatchRow]:
+    """Return the lanes that need not sum their attention, each with a lane in the same place whose sums are equal.
+
+    Equal lanes whose signals have one state go on having one, which nothing of this project changes in place.
+    """
+    first: dict[tuple[int, ...], BatchRow] = {}
+    equal = {}
+    for row, place in zip(rows, places.tolist(), strict=True):
+        memory = row.memory
+        if memory is None or memory.is_own or not memory.sums or not row.has_all_tokens:
+            continue
+        states = [id(state) for state in memory.sums.values() if state is not None]
+        source = first.setdefault((place, *states), row)
+        if source is not row and source.memory is not None and [*source.memory.sums] == [*memory.sums]:
+            equal[row] = source
+    return equal
+
+
 def build_outcome(row: BatchRow, stop: str) -> Outcome:
     row.count_state()
     return Outcome(
@@ -146,15 +164,26 @@ def slot_weights(cached: Sequence[CachedSlots], filled: Tensor) -> Tensor | None
     return torch.stack(weights).masked_fill(~filled, 0) if weights else None
 
 
-def build_step(kind: type[StepKind], pool: Pool[BatchRow], first: int, last: int, new: int, queries: int) -> StepKind:
-    """Return the step of this kind of the rows first..last-1 of a pool, which collects what their memories need."""
+def build_step(
+    kind: type[StepKind],
+    pool: Pool[BatchRow],
+    first: int,
+    last: int,
+    new: int,
+    queries: int,
+    summed: Collection[BatchRow] = (),
+) -> StepKind:
+    """Return the step of this kind of the rows first..last-1 of a pool, which collects what their memories need.
+
+    summed: those that take the sums of another lane.
+    """
     watched: dict[WatchedAttention, list[int]] = {}
     query_lanes, fed_lanes = list[int](), list[int]()
     for lane, row in enumerate(pool.members[first:last]):
         memory = row.memory
         if memory is None:
             continue
-        if memory.layers:
+        if memory.layers and row not in summed:
             watched.setdefault(WatchedAttention(memory.layers, memory.raw), []).append(lane)
         if memory.recent is not None:
             query_lanes.append(lane)
@@ -174,12 +203,17 @@ class RecentQueries:
         self.free: list[int] = []
 
     def assign(self, memories: Mapping[BatchRow, Memory]) -> None:
-        """Assign indices to these lanes and free those of all others; shrink the tensor when half of it is free."""
+        """Assign indices to these lanes and free those of all others. A full tensor grows by a quarter or more, and one
+        of which half is free shrinks.
+        """
         self.free += [self.indices.pop(row) for row in list(self.indices) if row not in memories]
         newcomers = {row: memory for row, memory in memories.items() if row not in self.indices}
-        if len(newcomers) > len(self.free) or 2 * len(memories) <= len(self.stacked):
+        lanes, size = len(memories), len(self.stacked)
+        if lanes > size or 2 * lanes <= size:
             queries = [memory.recent for memory in memories.values() if memory.recent is not None]
-            self.stacked, self.free, newcomers = torch.stack(queries), [], dict(memories)
+            self.stacked = self.stacked.new_empty(max(lanes, size * 5 // 4 if lanes > size else 0), *queries[0].shape)
+            torch.stack(queries, out=self.stacked[:lanes])
+            self.free, newcomers = [*range(lanes, len(self.stacked))], dict(memories)
             self.indices = {row: index for index, row in enumerate(memories)}
         else:
             for row, memory in newcomers.items():

@@ -98,6 +98,7 @@ class EvictingBatch:
         self.peak_bytes = 0
         self.event_seconds = 0.0
         self.shared_policies: dict[int, tuple[Policy, Policy | None]] = {}
+        self.predicting: dict[type[Cadence], bool] = {}
 
     def room(self, lane: Lane, counts: Tensor, query: int = 0, wait: int = 0) -> int:
         raise NotImplementedError
@@ -132,7 +133,9 @@ class EvictingBatch:
             if cadence.due(step, mean_slots, granted):
                 row.count_state()
                 return DueEviction(row, memory, granted)
-            if predicts_next_due(type(cadence)):
+            if type(cadence) not in self.predicting:
+                self.predicting[type(cadence)] = predicts_next_due(type(cadence))
+            if self.predicting[type(cadence)]:
                 row.next_event = row.n_fed + cadence.next_due(step, mean_slots, budget) - step
         except ValueError as refusal:
             return prefill_fan_out.lane_failure(refusal)
@@ -329,7 +332,7 @@ class EvictingBatch:
             ]
             counts = event.retained.sum(-1).cpu()
             self.move_slots(row, cached, event.retained, counts, self.room(row.lane, counts))
-            memory.compact(event, positions, row.n_fed, int(counts.max()))
+            memory.compact(event, positions, row.n_fed, counts)
         except ValueError as refusal:
             self.remove({row: prefill_fan_out.lane_failure(refusal)})
             return

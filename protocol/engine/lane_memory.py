@@ -198,12 +198,12 @@ class Memory:
         """Return [layer, kv_head, slots], the position of every slot when `n_fed` tokens have been fed."""
         return extend_positions(self.positions, self.evicted_at, n_fed, slots)
 
-    def compact(self, event: Eviction, positions: Tensor, n_fed: int, columns: int) -> None:
+    def compact(self, event: Eviction, positions: Tensor, n_fed: int, retained: Tensor) -> None:
         """Keep the columns of the slots that an eviction kept, with those merged into them.
 
-        positions [layer, kv_head, n]. columns: the slots of the fullest head.
+        positions [layer, kv_head, n]. retained [layer, kv_head], the slots kept, on the CPU.
         """
-        mask = event.retained
+        mask, columns = event.retained, int(retained.max())
         counts = mask.sum(-1, keepdim=True)
         # False sorts before True: the kept slots first, each group in its order.
         order = (~mask).to(torch.uint8).argsort(dim=-1, stable=True)[..., :columns]
@@ -211,8 +211,9 @@ class Memory:
         self.positions = positions.gather(-1, order).masked_fill(~is_stored, -1)
         self.evicted_at, self.remembered, self.routed = n_fed, event.memory, event.routing_state
         self.peak = 0
+        is_unchanged = event.merging is None and int(retained.min()) == mask.shape[-1]
         for signal, state in self.sums.items():
-            if signal.of_tokens:
+            if signal.of_tokens or (is_unchanged and not signal.afresh):
                 continue
             layers = layers_read_by(signal, len(mask))
             own = (order, is_stored) if len(layers) == len(mask) else (order[layers], is_stored[layers])
@@ -235,6 +236,7 @@ def extend_positions(positions: Tensor, evicted_at: int | Tensor, n_fed: int | T
 def begin_memory(
     policy: Policy,
     states: Mapping[Signal, Sequence[Any]],
+    stacked: dict[Signal, Any],
     recent: Sequence[Tensor],
     event: Eviction,
     n_fed: int,
@@ -243,7 +245,10 @@ def begin_memory(
     rotation: Rotation | None,
     sinks: Mapping[int, Tensor] = MappingProxyType({}),
 ) -> Memory:
-    """Return the memory after the first eviction. states, recent: of the prefill. prompt: its total tokens."""
+    """Return the memory after the first eviction. states, recent: of the prefill. prompt: its total tokens.
+
+    stacked: the stacked states of signals that are ours, which the memories of one prompt share; grows.
+    """
     memory = Memory(torch.empty(0), 0, scale, prompt, rotation, sinks=sinks, is_own=has_own_part(policy))
     for signal in policy.needs:
         if isinstance(signal, HiddenSignal):
@@ -251,9 +256,12 @@ def begin_memory(
         elif isinstance(signal, FedSignal):
             memory.fed_states[signal] = stack_states([state for state in states[signal] if state is not None])
         elif isinstance(signal, AttentionSignal) and signal.window is None:
-            memory.sums[signal] = (
-                None if signal.afresh else stack_states([state for state in states[signal] if state is not None])
-            )
+            state = None if signal.afresh else stacked.get(signal)
+            if state is None and not signal.afresh:
+                state = stack_states([state for state in states[signal] if state is not None])
+                if is_ours(type(signal)):
+                    stacked[signal] = state
+            memory.sums[signal] = state
     layers = {layer for signal in memory.sums for layer in layers_read_by(signal, len(event.retained))}
     memory.layers = tuple(sorted(layers))
     memory.raw = any(signal.raw for signal in memory.sums)
@@ -262,7 +270,7 @@ def begin_memory(
         memory.recent = last.new_zeros(*last.shape[:2], width, last.shape[-1])
         memory.add_queries(last, n_fed)
     positions = torch.arange(n_fed, device=event.retained.device).expand(event.retained.shape)
-    memory.compact(event, positions, n_fed, int(event.retained.sum(-1).max()))
+    memory.compact(event, positions, n_fed, event.retained.sum(-1).cpu())
     return memory
 
 

@@ -126,6 +126,7 @@ def fork_lanes(
         failures = dict.fromkeys(range(len(request.lanes)), LaneFailure(reason))
     rotation = rotation_of(model.network)
     first_forks: dict[tuple[Policy, int | None], Fork] = {}
+    stacked: dict[Signal, Any] = {}
     for index, lane in lanes.items() if not failures else ():
         if isinstance(lane.policy, Pressed):
             try:
@@ -152,7 +153,16 @@ def fork_lanes(
             new_memory = None
             if lane.policy.cadence.interval is not None:
                 new_memory = lane_memory.begin_memory(
-                    lane.policy, fed.states, fed.recent, event, len(context), fed.scale, prompt, rotation, fed.sinks
+                    lane.policy,
+                    fed.states,
+                    stacked,
+                    fed.recent,
+                    event,
+                    len(context),
+                    fed.scale,
+                    prompt,
+                    rotation,
+                    fed.sinks,
                 )
         except ValueError as refusal:
             failures[index] = lane_failure(refusal)

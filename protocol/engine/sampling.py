@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Sequence
 from functools import cache
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
@@ -14,6 +14,9 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from protocol.engine.device_numbers import upload
+
+if TYPE_CHECKING:
+    from protocol.engine.native.network import NativeNetwork
 
 Ids = NDArray[np.int64]
 
@@ -129,7 +132,12 @@ def nucleus(logits: Tensor, temperature: float, top_p: float) -> Tensor:
 
 
 def choose(
-    logits: Tensor, draws: Sequence[Draw], temperature: float, top_p: float = 1.0, keys: Tensor | None = None
+    logits: Tensor,
+    draws: Sequence[Draw],
+    temperature: float,
+    top_p: float = 1.0,
+    keys: Tensor | None = None,
+    native: NativeNetwork | None = None,
 ) -> list[int]:
     """Choose one token per lane from logits [lane, vocabulary]: UNUSABLE where they are not `is_usable`; a tie goes to
     the lowest id.
@@ -137,7 +145,8 @@ def choose(
     Temperature 0 is greedy. Above 0, the argmax of logits / temperature + Gumbel noise is a sample of the
     softmax (Maddison et al., arXiv:1411.0030), and lanes of one problem and seed share the noise of a step:
     it is the same for every arm and every batch. Below 1, top_p restricts the tokens to the `nucleus`, with
-    the same noise. keys: `noise_keys` of the draws, if they are on the device of the logits already.
+    the same noise. keys: `noise_keys` of the draws, if they are on the device of the logits already. native: draws on
+    the CPU in the place of numpy, the same tokens.
     """
     usable = is_usable(logits)
     if temperature > 0 and top_p < 1:
@@ -145,6 +154,8 @@ def choose(
         logits = logits.masked_fill(~in_nucleus.to(logits.device), -torch.inf)
     if temperature == 0:
         ids = logits.argmax(-1)
+    elif native is not None:
+        ids = native.draw(logits, noise_keys(draws), temperature, ROUNDING)
     elif logits.device.type == "cpu":
         ids = torch.full(usable.shape, UNSURE)
     else:

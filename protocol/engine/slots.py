@@ -163,7 +163,7 @@ class Pool(Generic[Member]):
         self.members: list[Member] = []
         self.indices: dict[Member, int] = {}
         self.like = [layer_keys.new_empty(self.heads, 0, layer_keys.shape[-1]) for layer_keys in keys]
-        stored = [storage.allocate(self.allocate_rows(0, keys[layer], shape[layer])) for layer in range(len(shape))]
+        stored = [storage.allocate(self.empty_rows(keys[layer], shape[layer])) for layer in range(len(shape))]
         self.keys, self.values = ([rows[part] for rows in stored] for part in (0, 1))
         self.weights = [
             torch.zeros_like(rows[..., 0], dtype=torch.float32) if storage.has_weights else None for rows in self.keys
@@ -182,8 +182,8 @@ class Pool(Generic[Member]):
         self.starts = torch.zeros(len(shape), 0, self.heads, dtype=torch.int64)
         self.lengths = self.starts.clone()
 
-    def allocate_rows(self, size: int, like: Tensor, shape: Shape) -> Tensor:
-        return like.new_zeros(size, 1 if shape.flat else self.heads, shape.capacity, like.shape[-1])
+    def empty_rows(self, like: Tensor, shape: Shape) -> Tensor:
+        return like.new_empty(0, 1 if shape.flat else self.heads, shape.capacity, like.shape[-1])
 
     @property
     def size(self) -> int:

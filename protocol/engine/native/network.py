@@ -270,6 +270,21 @@ class NativeNetwork:
         if rows.new < 1 or count % rows.new or rows.lengths.min() < 0 or not {*hidden} <= {*range(layers)}:
             raise ValueError(f"{rows.new} tokens of each lane, {count} rows and hidden layers {[*hidden]} of {layers}")
 
+    def draw(self, logits: Tensor, keys: Numbers, temperature: float, rounding: float) -> Tensor:
+        """Return [lane], the token with the largest sum of logits [lane, vocabulary] / temperature and noise of keys
+        [lane, 2]; `sampling.UNSURE` where another sum is so close that rounding, of at most `rounding`, might decide.
+        """
+        logits, tokens = logits.float().contiguous(), torch.empty(len(logits), dtype=torch.int64)
+        self.library.draw(
+            *map(ctypes.c_int64, logits.shape),
+            ctypes.c_void_p(logits.data_ptr()),
+            keys.ctypes.data_as(ctypes.c_void_p),
+            ctypes.c_double(temperature),
+            ctypes.c_double(rounding),
+            ctypes.c_void_p(tokens.data_ptr()),
+        )
+        return tokens
+
     def share(self, rows: NativeRows, stored: NativeRows, sources: Numbers) -> None:
         """Give each row what its equal, sources [row], was computed to: a slot, and its attention from `stored`."""
         self.library.share(

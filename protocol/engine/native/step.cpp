@@ -4,6 +4,7 @@
 // other rows, on threads, or on the width of a vector register. A product adds k = 0, 1, 2, ... in blocks of BLOCK;
 // a dot product or a mean keeps 16 partial sums, of which sum() adds i and i + 8, then 4, 2 and 1 apart. Every
 // multiplication that is followed by an addition is an explicit fused one, and the compiler may fuse no others.
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <cstring>
@@ -265,6 +266,21 @@ using Attend = void (*)(const float*, float, const float*, const float*, int64_t
 template <int PARTS>
 constexpr Attend ATTEND[] = {nullptr, attend<PARTS, 1>, attend<PARTS, 2>, attend<PARTS, 3>, attend<PARTS, 4>};
 
+// Four words of Philox4x64-10 (Salmon et al. 2011; constants of Random123).
+inline void philox(uint64_t counter, const uint64_t* key, uint64_t* word) {
+    uint64_t a = counter, b = 0, c = 0, d = 0, first = key[0], second = key[1];
+    for (int round = 0; round < 10; round++) {
+        const auto product = static_cast<unsigned __int128>(0xD2E7470EE14C6C93ull) * a;
+        const auto other = static_cast<unsigned __int128>(0xCA5A826395121157ull) * c;
+        a = uint64_t(other >> 64) ^ b ^ first, b = uint64_t(other);
+        c = uint64_t(product >> 64) ^ d ^ second, d = uint64_t(product);
+        first += 0x9E3779B97F4A7C15ull, second += 0xBB67AE8584CAA73Bull;
+    }
+    word[0] = a, word[1] = b, word[2] = c, word[3] = d;
+}
+
+inline double gumbel(double uniform) { return -std::log(-std::log(uniform)); }
+
 std::unique_ptr<float[]> allocate(int64_t size) { return std::unique_ptr<float[]>(new float[size]); }
 
 }  // namespace
@@ -441,6 +457,45 @@ void pack(const float* weight, int64_t columns, int64_t factors, int64_t first, 
                 for (int64_t k = 0; k < WIDTH && from + k < factors; k++)
                     target[k * PANEL] = weight[i * factors + from + k];
             }
+}
+
+// The token of each row of logits [row, size] with the largest logit / temperature + Gumbel noise, whose numbers are
+// numpy's under the key [row, 2]; UNSURE where another comes so near that the rounding of two logarithms may decide.
+void draw(int64_t rows, int64_t size, const float* logits, const uint64_t* keys, double temperature, double rounding,
+          int64_t* tokens) {
+    constexpr int64_t UNSURE = -2, BINS = 256;  // UNSURE as in sampling.py
+    const double largest = gumbel(1.0 - 0x1p-53);
+    double most[BINS];  // noise of a number that begins with these 8 bits
+    for (int64_t bin = 0; bin < BINS; bin++) most[bin] = bin + 1 < BINS ? gumbel(double(bin + 1) / BINS) : largest;
+    for (int64_t row = 0; row < rows; row++) {
+        const float* logit = logits + row * size;
+        double best = -INFINITY, next = -INFINITY, bar = -INFINITY;
+        int64_t token = UNSURE;
+        auto add = [&](int64_t first) {  // four tokens of one block of Philox
+            const int64_t n = size - first < 4 ? size - first : 4;
+            double value[4];
+            bool matters = false;
+            for (int64_t i = 0; i < n; i++) {
+                value[i] = logit[first + i] / temperature;
+                matters |= value[i] + largest >= bar;
+            }
+            if (!matters) return;
+            uint64_t word[4];
+            philox(first / 4 + 1, keys + 2 * row, word);
+            for (int64_t i = 0; i < n; i++) {
+                if (value[i] + most[word[i] >> 56] < bar) continue;
+                const double sum = value[i] + gumbel((double(word[i] >> 12) + 0.5) * 0x1p-52);
+                if (sum > best) next = best, best = sum, token = first + i;
+                else if (sum > next) next = sum;
+                bar = best - 2 * (rounding + 1e-12 * std::fabs(best));
+            }
+        };
+        const int64_t begin = (std::max_element(logit, logit + size) - logit) / 4 * 4;  // the bar is high from here
+        add(begin);
+        for (int64_t first = 0; first < size; first += 4)
+            if (first != begin) add(first);
+        tokens[row] = best - next > rounding + 1e-12 * std::fabs(best) ? token : UNSURE;
+    }
 }
 
 // What rows read that are equal to a computed one, sources[row]: its new slot, and attention from where it was written.

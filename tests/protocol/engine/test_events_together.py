@@ -88,8 +88,7 @@ def compared(counts):
             assert alone.event[1:] == (None, None, None)
             assert torch.equal(found.positions[lane_], alone.positions)
             memory = copy.deepcopy(each.memory)
-            columns = int(alone.event.retained.sum(-1).max())
-            memory.compact(alone.event, alone.positions, each.row.n_fed, columns)
+            memory.compact(alone.event, alone.positions, each.row.n_fed, alone.event.retained.sum(-1))
             assert torch.equal(memory.positions, positions[lane_])
             assert memory.sums.keys() == found.sums.keys()
             for signal, state in memory.sums.items():

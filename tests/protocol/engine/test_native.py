@@ -146,7 +146,7 @@ def test_a_thousand_random_lanes_in_companies_of_seven_to_504(family):
 )
 def test_lanes_of_a_problem_are_computed_once_until_they_part_and_are_what_they_were(temperature, every, monkeypatch):
     """Of every policy, two seeds each, and budgets at which some keep all of the prompt, some for a while."""
-    model, computed = network("Qwen3"), []
+    model, computed, summed = network("Qwen3"), [], []
     lanes = [
         one._replace(key=f"{one.key} {seed} {more}", seed=seed, budget=one.budget and BUDGET + more)
         for one in catalogue()[::every]
@@ -156,6 +156,7 @@ def test_lanes_of_a_problem_are_computed_once_until_they_part_and_are_what_they_
     prompts = [Prompt(words(212, 1), words(3, 2)), Prompt(words(216, 3), ())]
     requests = [Request(f"p{number}", prompt, (*small, *lanes[number::2])) for number, prompt in enumerate(prompts)]
     forward, find, choose = NativeNetwork.forward, batch_rows.find_equal_lanes, sampling.choose
+    find_sums = batch_rows.find_equal_sums
     logits, noted, shares = {}, [], True
 
     def count(self, rows, **how):
@@ -176,20 +177,28 @@ def test_lanes_of_a_problem_are_computed_once_until_they_part_and_are_what_they_
             assert shares or torch.equal(found, found[owners][places])
         return choose(found, *how)
 
+    def count_sums(rows, places):
+        found = find_sums(rows, places)
+        summed.append(len(found))
+        return found
+
     monkeypatch.setattr(NativeNetwork, "forward", count)
     monkeypatch.setattr(batch_rows, "find_equal_lanes", note)
+    monkeypatch.setattr(batch_rows, "find_equal_sums", count_sums)
     monkeypatch.setattr(sampling, "choose", compare)
 
     def run():
         computed.clear()
+        summed.clear()
         ran = engine.run(model, requests, max_concurrent=90, **SAMPLE | {"temperature": temperature})
-        return [list(map(made, answers.outcomes)) for answers in ran.answers], sum(computed)
+        return [list(map(made, answers.outcomes)) for answers in ran.answers], sum(computed), sum(summed)
 
-    once, rows = run()
+    once, rows, taken = run()
     shares = False
-    each, all_rows = run()
+    each, all_rows, none_taken = run()
     assert once == each
     assert rows < 0.9 * all_rows
+    assert (taken > 0, none_taken) == (True, 0)
 
 
 def test_threads_share_the_lanes_and_change_no_number(logits_of):
@@ -495,9 +504,9 @@ flags = ("-O1", "-g", "-std=c++17", "-ffp-contract=off", "-shared", "-fPIC", "-f
 whole = ctypes.CDLL(str(library.build(library.INSTRUCTIONS["AVX2"], flags)))
 model, lanes = network("Qwen3", 64), catalogue()[::7]
 lanes += [one._replace(budget=one.budget and one.budget + 30) for one in lanes]  # equal for a while
-first = answer(model, outside(215, 3), lanes, max_new_tokens=8, kernel="native")
+first = answer(model, outside(215, 3), lanes, max_new_tokens=8, temperature=0.7, kernel="native")
 library.load = lambda: whole
-second = answer(model, outside(215, 3), lanes, max_new_tokens=8, kernel="native")
+second = answer(model, outside(215, 3), lanes, max_new_tokens=8, temperature=0.7, kernel="native")
 assert list(map(made, first)) == list(map(made, second))
 print("equal")
 """

@@ -11,9 +11,12 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from native_lanes import network
 from pretended_cuda import OnDevice, pretended
 
 from protocol.engine import sampling
+from protocol.engine.native import library
+from protocol.engine.native.network import NativeNetwork
 from protocol.engine.sampling import Draw
 
 
@@ -56,6 +59,12 @@ def host_kernel(tmp_path_factory):
         return bits.view(np.float64)
 
     return gumbel
+
+
+@pytest.fixture(scope="module")
+def native():
+    """The kernel, whatever the network; None without a compiler."""
+    return NativeNetwork(network("Llama").network, 8) if any(map(shutil.which, library.COMPILERS)) else None
 
 
 def expected_noise(draw, size):
@@ -115,7 +124,7 @@ def lanes(draw):
     return logits.to(dtype), [Draw("p", lane % draw(st.integers(1, 3)), first) for lane in range(count)]
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(
     lanes=lanes(),
     temperature=st.sampled_from([0.01, 0.6, 1.0, 2.5, 100.0]),
@@ -124,7 +133,9 @@ def lanes(draw):
     sure=st.booleans(),
     together=st.sampled_from([1, 1 << 18]),
 )
-def test_the_token_is_that_of_the_plain_formula_on_every_device(lanes, temperature, top_p, kept, sure, together):
+def test_the_token_is_that_of_the_plain_formula_on_every_device(
+    native, lanes, temperature, top_p, kept, sure, together
+):
     logits, draws = lanes
     expected = plain(logits, draws, temperature, top_p)
     with pytest.MonkeyPatch.context() as patch:
@@ -136,6 +147,23 @@ def test_the_token_is_that_of_the_plain_formula_on_every_device(lanes, temperatu
         assert sampling.choose(logits, draws, temperature, top_p) == expected
         with pretended():
             assert sampling.choose(OnDevice(logits), draws, temperature, top_p) == expected
+        if native is not None and logits.dtype == torch.float32:
+            assert sampling.choose(logits, draws, temperature, top_p, native=native) == expected
+
+
+def test_the_native_kernel_leaves_only_sums_that_rounding_might_turn(native):
+    """Of 4,000 draws none. Of two sums that are 1e-5 apart the larger one, unless rounding may be that large."""
+    if native is None:
+        pytest.skip("no C++ compiler")
+    draws = [Draw("p", 0, step) for step in range(4000)]
+    keys = sampling.noise_keys(draws)
+    logits = 2 * torch.randn(4000, 190, generator=torch.Generator().manual_seed(1))
+    assert native.draw(logits, keys, 0.6, sampling.ROUNDING).tolist() == plain(logits, draws, 0.6, 1.0)
+    noise, near = torch.from_numpy(expected_noise(draws[0], 190)), torch.zeros(1, 190)
+    best, second = noise.topk(2).indices.tolist()
+    near[0, second] = noise[best] - noise[second] - 1e-5
+    assert native.draw(near, keys[:1], 1.0, sampling.ROUNDING).tolist() == [best]
+    assert native.draw(near, keys[:1], 1.0, 1e-4).tolist() == [sampling.UNSURE]
 
 
 @pytest.mark.parametrize("spread", [0.0, 2.0])
@@ -169,7 +197,7 @@ def test_sums_that_rounding_might_turn_are_computed_again_on_the_host(monkeypatc
         assert sampling.choose(OnDevice(near), [draw], 1.0) == [order[0]]
 
 
-def test_logits_without_a_finite_maximum_have_no_token_on_any_device():
+def test_logits_without_a_finite_maximum_have_no_token_on_any_device(native):
     logits = torch.zeros(5, 9)
     logits[0, 3], logits[2], logits[3, 1], logits[4, 0] = torch.nan, -torch.inf, torch.inf, -torch.inf
     draws = [Draw("p", 0, lane) for lane in range(5)]
@@ -179,3 +207,5 @@ def test_logits_without_a_finite_maximum_have_no_token_on_any_device():
         assert found[1] == sampling.choose(logits[1:2], draws[1:2], temperature, top_p)[0]
         with pretended():
             assert sampling.choose(OnDevice(logits), draws, temperature, top_p) == found
+        if native is not None:
+            assert sampling.choose(logits, draws, temperature, top_p, native=native) == found
