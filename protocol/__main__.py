@@ -62,6 +62,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def run(name: str, arguments: Sequence[str]) -> int:
     """Run the module of a command as `python -m` does; that module ends the process."""
+    # numpy's products are small here: a second thread would spend more time on waiting than it saves.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     old_argv = sys.argv
     sys.argv = [f"{PROGRAM} {name}", *arguments]
     try:

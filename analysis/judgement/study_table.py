@@ -3,6 +3,7 @@
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
@@ -19,6 +20,7 @@ from protocol.formats.record_fields import SCORE, STATES, count_evictions
 from protocol.formats.vocabulary import FULL, RERUN_SUFFIX
 
 LANE_COLUMNS = ["model", "task", "budget", "arm", "seed", "problem"]
+_cell_of = itemgetter(*LANE_COLUMNS[:-1])
 EXCLUDED, NOT_RUN = "excluded", "not run"  # states of a lane; the second means that it has no record
 SCORED = "scored"  # the grade of an answer with a score from 0 to 1
 GRADED = {"correct", "wrong", "no answer", SCORED}
@@ -28,6 +30,7 @@ TEXT_COLUMNS = ("state", "grade", "stop")  # text columns
 SPLIT_BY_PHASE = {"confirm": "confirm", "probe": "dev"}  # the split whose problems a phase runs
 TIMEOUT = "timeout"  # verification timed out: counts as not correct, else one such lane would void a study
 UNGRADED = {"error"}
+KNOWN_GRADES = GRADED | UNGRADED | {TIMEOUT}
 LocatedRecords: TypeAlias = Iterable[tuple[str, Mapping[str, Any]]]  # location and content of each record
 
 
@@ -147,7 +150,7 @@ def _lane_frame(
             locked = record_lock(lock, registration, arm) if is_held_out else registration
             if body["registration"] != locked:
                 raise RecordError(f"{where}: registration: is not the lock of these lanes, {locked[:12]}")
-            lane = (*(body["cell"][name] for name in LANE_COLUMNS[:-1]), body["problem"])
+            lane = (*_cell_of(body["cell"]), body["problem"])
             position = table.position(lane)
             if lane in unregistered or (position is not None and table.filled[position]):
                 raise RecordError(f"{where}: second record of {_lane_name(lane)}; each lane may be recorded only once")
@@ -203,8 +206,7 @@ class _LaneTable:
 
     def position(self, lane: tuple[Any, ...]) -> int | None:
         """Return the row of a lane; None if it is not registered."""
-        *cell, problem = lane
-        start, offset = self._starts.get(tuple(cell)), self._positions.get(cell[1], {}).get(problem)
+        start, offset = self._starts.get(lane[:-1]), self._positions.get(lane[1], {}).get(lane[-1])
         return None if start is None or offset is None else start + offset
 
     def fill(self, position: int, row: Mapping[str, Any]) -> None:
@@ -276,7 +278,7 @@ def _lane_row(body: dict[str, Any], where: str, *, is_measured: bool) -> dict[st
     row |= dict.fromkeys(OPTIONAL_COLUMNS, math.nan)
     if state != "ok":
         return row | dict.fromkeys(MEASURED_COLUMNS, math.nan)
-    if grade not in GRADED | UNGRADED | {TIMEOUT}:
+    if grade not in KNOWN_GRADES:
         raise RecordError(f"{where}: grade: {grade!r} is unknown")
     if grade == TIMEOUT:
         row["correct"] = 0.0

@@ -12,11 +12,12 @@ from abc import ABC, abstractmethod
 from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import cached_property
 from pathlib import Path
 from typing import IO, Any, NamedTuple, TypedDict, overload
 
 from protocol.formats import canonical, files, journal, line_endings, shards
-from protocol.formats.record_fields import find_fault
+from protocol.formats.record_fields import find_fault, find_state_fault, line_pattern
 from protocol.formats.refusals import Tampered
 
 MAX_PARSED_BYTES = 1 << 26  # largest shard whose records stay parsed in memory; all shipped ones are smaller
@@ -77,12 +78,12 @@ def body_key(body: Mapping[str, Any]) -> Key:
 
 def record_heads(records: Iterable[Record]) -> Iterable[RecordHead]:
     """Return the head of each record, in order."""
-    return records.heads if isinstance(records, LazyRecords | JoinedRecords) else map(_head, records)
+    return records.heads if isinstance(records, KEEPS_HEADS) else map(_head, records)
 
 
 def cited_trajectories(records: Iterable[Record]) -> set[str]:
     """Return the trajectories that the records cite."""
-    if isinstance(records, LazyRecords | JoinedRecords):
+    if isinstance(records, KEEPS_HEADS):
         return {citation for head in records.heads if (citation := head.trajectory)}
     return {citation for record in records if (citation := record["body"]["trajectory"])}
 
@@ -108,6 +109,26 @@ class _RecordSequence(Sequence[Record], ABC):
         """Return the record at a position from 0."""
 
 
+class ParsedRecords(list[Record]):
+    """The records of a shard, all in memory, with their lines."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._lines: list[bytes] = []
+
+    def add(self, record: Record, line: bytes) -> None:
+        self.append(record)
+        self._lines.append(line)
+
+    @cached_property
+    def heads(self) -> list[RecordHead]:
+        return [*map(_head, self)]
+
+    def bodies(self, indices: Iterable[int]) -> Iterator[bytes]:
+        """Yield the canonical bytes of the bodies at these indices, cut from the lines."""
+        return map(_cut_body, map(self._lines.__getitem__, indices))
+
+
 class LazyRecords(_RecordSequence):
     """The records of a shard, each read from its file and parsed on access.
 
@@ -120,11 +141,11 @@ class LazyRecords(_RecordSequence):
         self._path = path
         self._plain_copy = files.temporary_file(self) if shards.is_packed(path) else None
         self._starts, self._digests = array("Q", [0]), bytearray()
-        self._texts: dict[str, str] = {}
+        self._texts = _SharedTexts(*HEAD_TEXTS)
 
     def add(self, record: Record, line: bytes, end: int) -> None:
         """Add the next record. line: without its newline. end: the file offset after the newline."""
-        _intern_texts(record["body"], self._texts, HEAD_TEXTS)
+        self._texts.share(record["body"])
         self.heads.append(_head(record))
         self._starts.append(end)
         self._digests += hashlib.sha256(line).digest()
@@ -150,8 +171,7 @@ class LazyRecords(_RecordSequence):
         """Yield the canonical bytes of the bodies at these indices, cut from the lines."""
         with self._open() as file:
             for index in indices:
-                line = self._read_line(file, index)
-                yield line[len(BODY_START) : line.rindex(BODY_END)]
+                yield _cut_body(self._read_line(file, index))
 
     def _open(self) -> AbstractContextManager[IO[bytes]]:
         if self._plain_copy is not None:
@@ -160,7 +180,7 @@ class LazyRecords(_RecordSequence):
 
     def _read_record(self, file: IO[bytes], index: int) -> Record:
         record: Record = _DECODE(self._read_line(file, index).decode())
-        _intern_texts(record["body"], self._texts, HEAD_TEXTS)
+        self._texts.share(record["body"])  # equal texts are compared faster if they are one object
         return record
 
     def _read_line(self, file: IO[bytes], index: int) -> bytes:
@@ -200,6 +220,9 @@ class JoinedRecords(_RecordSequence):
         return (_ENCODE(self[index]["body"]).encode() for index in indices)
 
 
+KEEPS_HEADS = (ParsedRecords, LazyRecords, JoinedRecords)
+
+
 def read_shard(path: Path) -> ShardContent:
     """Read and verify a shard.
 
@@ -207,9 +230,10 @@ def read_shard(path: Path) -> ShardContent:
     TooLarge above half of this machine's memory.
     """
     with shards.open_shard(path) as file, pause_gc():
-        records: list[Record] = []
+        records = ParsedRecords()
         lazy_records = LazyRecords(path) if shards.plain_bytes(path) > MAX_PARSED_BYTES else None
-        digest, chain, end, torn, texts = hashlib.sha256(), journal.START, 0, 0, dict[str, str]()
+        digest, chain, end, torn = hashlib.sha256(), journal.START, 0, 0
+        texts = _SharedTexts(*HEAD_TEXTS, "trajectory")
         for number, raw in enumerate(iter_lines(path, file), start=1):
             digest.update(raw)
             end += len(raw)
@@ -218,14 +242,12 @@ def read_shard(path: Path) -> ShardContent:
                 break
             source, data = f"{path.name}:{number}", raw[:-1]
             record = _parse_exact(data, chain) or _parse_chained(data, chain, source)
-            if wrong := find_fault(record["body"], record["costs"]):
-                raise Tampered(f"{source}: {wrong}")
             chain = record["chain"]
             if lazy_records is not None:
                 lazy_records.add(record, data, end)
             else:
-                _intern_texts(record["body"], texts, INTERNED_TEXTS)
-                records.append(record)
+                texts.share(record["body"])
+                records.add(record, data)
     return ShardContent(records if lazy_records is None else lazy_records, torn, digest.hexdigest(), end, chain)
 
 
@@ -275,19 +297,17 @@ def _head(record: Record) -> RecordHead:
 
 
 def _parse_exact(data: bytes, chain: str) -> Record | None:
-    """Parse a line that equals what `ShardWriter` would append after `chain`; return None for any other line.
-
-    `_parse_chained` then finds the fault. A line with a very large integer gives None too.
+    """Parse a line that equals what `ShardWriter` would append after `chain`, with valid fields; return None for any
+    other line, in which `_parse_chained` and `find_fault` then find the fault, and for a few valid ones.
     """
     try:
-        record: Any = _DECODE(data.decode())
-        body, costs = _ENCODE(record["body"]).encode(), _ENCODE(record["costs"]).encode()
-    except (ValueError, TypeError, KeyError, RecursionError):
+        text = data.decode()
+    except UnicodeDecodeError:
         return None
-    if data != format_line(body, costs, chain)[0] or canonical.LONG_INTEGER.search(data):
-        return None
-    result: Record = record
-    return result
+    if (line := line_pattern().fullmatch(data)) and data == format_line(line["body"], line["costs"], chain)[0]:
+        record: Record = _DECODE(text)
+        return None if find_state_fault(record["body"]) else record
+    return None
 
 
 def _parse_chained(line: bytes, chain: str, source: str) -> Record:
@@ -295,6 +315,8 @@ def _parse_chained(line: bytes, chain: str, source: str) -> Record:
     record = _parse_line(line, source)
     if journal.next_chain(chain, record["sha256"]) != record["chain"]:
         raise Tampered(f"{source}: does not continue the line before; lines were removed, added or swapped")
+    if wrong := find_fault(record["body"], record["costs"]):
+        raise Tampered(f"{source}: {wrong}")
     return record
 
 
@@ -312,20 +334,32 @@ def _parse_line(line: bytes, source: str) -> Record:
 # The text around the body in a line of canonical JSON; the digests and costs after the body never contain it.
 BODY_START, BODY_END = b'{"body":', b',"chain":"'
 HEAD_TEXTS = ("registration", "problem", "prompt")
-INTERNED_TEXTS = (*HEAD_TEXTS, "trajectory")
+WORDS = ("phase", "state", "stop", "grade")  # each one of a few
+CELL_TEXTS = ("model", "task", "budget", "arm")
 
 
-def _intern_texts(body: dict[str, Any], texts: dict[str, str], names: Iterable[str]) -> None:
-    """Share one object among equal texts, which saves half of the memory in a study with batches."""
-    for name in names:
-        if (text := body[name]) is not None:
-            body[name] = texts.setdefault(text, text)
-    for fields in (body, body["cell"]):
-        for name in ("phase", "state", "stop", "grade", "model", "task", "budget", "arm"):
-            if isinstance(text := fields.get(name), str):
-                fields[name] = texts.setdefault(text, text)
-    if batch := body.get("batch"):
-        batch["problems"] = [texts.setdefault(problem, problem) for problem in batch["problems"]]
+def _cut_body(line: bytes) -> bytes:
+    return line[len(BODY_START) : line.rindex(BODY_END)]
+
+
+class _SharedTexts:
+    """Shares one object among equal texts of records, which saves half of the memory in a study with batches."""
+
+    def __init__(self, *names: str) -> None:
+        self._names = (*names, *WORDS)
+        self._texts: dict[str, str] = {}
+        self._problems: list[str] = []  # of the last batch
+
+    def share(self, body: dict[str, Any]) -> None:
+        share = self._texts.setdefault
+        for fields, names in ((body, self._names), (body["cell"], CELL_TEXTS)):
+            for name in names:
+                if (text := fields[name]) is not None:
+                    fields[name] = share(text, text)
+        if batch := body.get("batch"):
+            if batch["problems"] != self._problems:
+                self._problems = [share(problem, problem) for problem in batch["problems"]]
+            batch["problems"] = self._problems
 
 
 @contextmanager
@@ -353,7 +387,7 @@ def outcome_digest(records: Sequence[Record]) -> str:
     outcome = hashlib.sha256()
     keys = [head.key for head in record_heads(records)]
     order = sorted(range(len(keys)), key=keys.__getitem__)
-    if isinstance(records, LazyRecords | JoinedRecords):
+    if isinstance(records, KEEPS_HEADS):
         bodies = records.bodies(order)
     else:
         bodies = (_ENCODE(records[index]["body"]).encode() for index in order)

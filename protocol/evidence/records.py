@@ -31,6 +31,7 @@ from protocol.evidence.record_lines import select_records as select_records
 from protocol.formats import canonical, files, packed_file, shards
 from protocol.formats.record_fields import FOLDERS as FOLDERS
 from protocol.formats.record_fields import STATES as STATES
+from protocol.formats.record_fields import side_file_pattern
 from protocol.formats.refusals import Tampered
 
 TRAJECTORIES = "trajectories"
@@ -98,7 +99,7 @@ def read_side_file(folder: Path, name: str) -> Any:
         raise Tampered(f"{path.name}: missing, although a record cites it") from None
     if hashlib.sha256(data).hexdigest() != name:
         raise Tampered(f"{path.name}: the digest of its content differs from its name")
-    return canonical.loads(data, path.name)
+    return canonical.loads(data, path.name, side_file_pattern())
 
 
 def list_side_files(folder: Path) -> set[Path]:

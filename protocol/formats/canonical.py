@@ -37,14 +37,17 @@ def digest(value: Any) -> str:
     return hashlib.sha256(dumps(value)).hexdigest()
 
 
-def loads(data: bytes, source: str) -> Any:
-    """Parse canonical bytes; `source` names them in error messages.
+def loads(data: bytes, source: str, form: re.Pattern[bytes] | None = None) -> Any:
+    """Parse canonical bytes; `source` names them in error messages. form: matches nothing but canonical bytes, and most
+    that are expected here (`fields.Kind.canonical_pattern`); others are parsed more slowly.
 
     Raises Tampered for anything that `dumps` would not have written: duplicate keys, floats, NaN, spaces,
     keys out of order, needless escapes. The digest of the returned value is the SHA-256 of `data`.
     """
     try:
         value = json.loads(data.decode("ascii"), parse_float=_Float, parse_constant=_Float)
+        if form is not None and form.fullmatch(data):
+            return value
         if encode(value) == data and not LONG_INTEGER.search(b"," + data):
             return value  # no key is duplicated: encoding would have lost one of the two
     except (ValueError, RecursionError):

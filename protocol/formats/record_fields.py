@@ -1,7 +1,9 @@
 """The fields of a record, from which `docs/record.schema.json` is generated."""
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from decimal import Decimal
+from functools import cache
 from types import MappingProxyType
 from typing import Any
 
@@ -194,13 +196,32 @@ TRAJECTORY = Table(
 )
 
 
+@cache
+def line_pattern() -> re.Pattern[bytes]:
+    """Return a form of canonical lines with valid fields, except that the state may be contradicted and the digests
+    wrong. Nearly every line has it: only others are checked field by field.
+    """
+    digest = DIGEST.canonical_pattern
+    parts = BODY.canonical_pattern, digest, COSTS.canonical_pattern, digest
+    return re.compile(rb'\{"body":(?P<body>%b),"chain":%b,"costs":(?P<costs>%b),"sha256":%b\}' % parts)
+
+
+@cache
+def side_file_pattern() -> re.Pattern[bytes]:
+    """Return the form of the canonical trajectories of one batch."""
+    return re.compile(ListOf(TRAJECTORY).canonical_pattern)
+
+
 def find_fault(body: Any, costs: Any) -> str | None:
     """Return the fault of a record's `body` and `costs`, beginning with the field; else None."""
-    table, measured = BODY, list(MEASURED)
-    if isinstance(body, Mapping) and "source" in body:  # read from the files of another harness
-        table, measured = OUTSIDE_BODY, ["grade", "source"]
-    wrong = fields.find_fault(table, body, "body") or next(_state_faults(body, measured), None)
+    is_outside = isinstance(body, Mapping) and "source" in body  # read from the files of another harness
+    wrong = fields.find_fault(OUTSIDE_BODY if is_outside else BODY, body, "body") or find_state_fault(body)
     return wrong or fields.find_fault(COSTS, costs, "costs")
+
+
+def find_state_fault(body: Mapping[str, Any]) -> str | None:
+    """Return what contradicts the state of a body whose fields are valid; else None."""
+    return next(_state_faults(body, ("grade", "source") if "source" in body else MEASURED), None)
 
 
 def _state_faults(body: Mapping[str, Any], measured: Iterable[str]) -> Iterator[str]:

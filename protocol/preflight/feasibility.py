@@ -25,7 +25,7 @@ from protocol.plan import grid
 from protocol.plan.budget import MOST, Budget, Slot
 from protocol.plan.design import Design
 from protocol.plan.task import Task
-from protocol.preflight import frozen_problems, layer_support, rule_checks, slot_sizes
+from protocol.preflight import frozen_problems, layer_support, slot_sizes
 from protocol.preflight.model_trial import small_network
 from protocol.tasks import held_out_guard, prompting
 from protocol.tasks.file_task import FileTask
@@ -62,6 +62,8 @@ def check_feasibility(planned: PlannedStudy, items: Mapping[str, Any], *, is_rep
         if instrument.feasibility and (table := planned.protocol.instruments.get(instrument.name)):
             load_attribute(instrument.feasibility)(table, items, scored)
     with phase("testing the rule and its error rates on simulated studies"):
+        from protocol.preflight import rule_checks  # with scipy and pandas, which the check before a claim needs not
+
         rule_results = rule_checks.check_rule(planned.protocol, items, is_replication=is_replication, scored=scored)
     with phase("tokenizing the development prompts"):
         lengths = _measure_lengths(planned, items)

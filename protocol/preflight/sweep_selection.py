@@ -2,7 +2,6 @@
 
 from typing import Any
 
-from analysis import selection as rule
 from analysis.judgement.untrusted_files import RecordError
 from protocol.evidence import selection
 from protocol.formats.refusals import BadInput, Tampered
@@ -12,6 +11,8 @@ from protocol.workspace.study import Study
 
 def select_winner(study: Study) -> dict[str, Any]:
     """Select the winner and write it, once; safe to repeat. Raises BadInput when a probed lane has no grade."""
+    from analysis import selection as rule  # with scipy and pandas, here and below
+
     try:
         selected = rule.select(study.folder)
     except RecordError as incomplete:
@@ -35,6 +36,8 @@ def confirmed_design(study: Study) -> Design:
 
 
 def _refuse_different_selection(study: Study, selected: dict[str, Any]) -> None:
+    from analysis import selection as rule
+
     try:
         reselected = rule.select(study.folder)
     except RecordError as incomplete:

@@ -24,7 +24,6 @@ from protocol.preflight import (
     frozen_problems,
     full_cache_use,
     lock_inputs,
-    rule_checks,
     sibling_registrations,
 )
 from protocol.preflight.derive import derive_lock
@@ -83,6 +82,8 @@ def _simulate(study: Study, items: Mapping[str, Any], parent: Registration | Non
         measured[full_use.FIELD] = parent_use or full_cache_use.measure_full_cache(study.planned, study.development())
     scored = frozen_problems.scored_tasks(items, study.planned)
     with phase("testing the rule on simulated studies again"):
+        from protocol.preflight import rule_checks  # with scipy and pandas
+
         rule_results = rule_checks.check_rule(study.protocol, items, is_replication=parent is not None, scored=scored)
     with phase("checking again whether arms keep the same slots"):
         measured["checks"] = lock_inputs.read_checks(study.planned, items, rule_results)

@@ -14,7 +14,7 @@ from protocol.formats.instruments import Instrument
 from protocol.formats.refusals import AlreadyClaimed, BadInput
 from protocol.recompute import verify_lock
 from protocol.tasks import held_out_guard, registry
-from protocol.workspace import drift
+from protocol.workspace import drift, locked_tree
 
 
 def check_confirm(
@@ -146,6 +146,10 @@ def check_replicate(parent: Registration, *, is_fresh: bool) -> None:
 def refuse_other_lock(study: Registration) -> None:
     """Raise Tampered for a lock that does not follow from its protocol.toml and its manifests, as far as this
     can be checked without torch; before a claim all of it is derived again.
+
+    In the locked tree, the process that unpacked it has just checked this, with the same code.
     """
+    if locked_tree.is_unpacked():
+        return
     with suppress(CannotTell):
         verify_lock.check(study)

@@ -3,6 +3,7 @@
 import platform
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +35,7 @@ class Graders:
     def __init__(
         self, key: str | None = None, identity: Path | None = None, find_task: Callable[[str], Task] = tasks.get
     ):
-        self.key, self.identity, self.find_task = key, identity, find_task
+        self.key, self.identity, self.find_task = key, identity, cache(find_task)
         self.graders: dict[str, grading.Grader] = {}
         self.golds: dict[tuple[str, str], grading.Gold] = {}
         self.grades: dict[tuple[str, grading.Gold, str], tuple[Grade, Grade | None]] = {}
@@ -158,8 +159,10 @@ def _describe_difference(body: Mapping[str, Any], new_grade: Grade, second_grade
         "grade_second": second_grade and second_grade.status,
         "score_second": second_grade and second_grade.score,
     }
-    differing = (name for name, value in new_values.items() if body.get(name) != value)
-    return next((f"{name} is {body.get(name)!r}, now {new_values[name]!r}" for name in differing), "")[:200]
+    for name, value in new_values.items():
+        if body.get(name) != value:
+            return f"{name} is {body.get(name)!r}, now {value!r}"[:200]
+    return ""
 
 
 def _regrade_command(study: Registration) -> str:

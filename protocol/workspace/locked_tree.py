@@ -39,6 +39,7 @@ ENVIRONMENT_NAMES = (
     "NO_COLOR",
     "COLUMNS",
     "OMP_*",  # threads, which the protocol registers; how idle threads wait
+    "OPENBLAS_NUM_THREADS",  # of the statistics: see `protocol.__main__`
     "CUDA_VISIBLE_DEVICES",  # which of several devices
     "CUBLAS_WORKSPACE_CONFIG",  # deterministic kernels
     "LD_LIBRARY_PATH",  # some Pythons need it to start; system libraries are not locked

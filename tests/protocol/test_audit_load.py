@@ -6,8 +6,9 @@ import sys
 import pytest
 from studies import ROOT
 
-MOST_LINES = {"quickstart": 21_100, "agreement-programs": 26_200}
-"""The aim is 15,000; sentences that a stranger reads once took 400 lines more. quickstart is of lock version 1,
+MOST_LINES = {"quickstart": 21_200, "agreement-programs": 26_300}
+"""The aim is 15,000; sentences that a stranger reads once took 400 lines more, the form of a record, by which a line is
+checked in one pass, 60. quickstart is of lock version 1,
 agreement-programs of version 2: its policies are compared, and its problems with those of the studies beside it, whose
 tasks are loaded.
 """

@@ -116,3 +116,12 @@ def test_what_needs_no_model_is_refused_without_torch(said):
 
 def test_each_refusal_is_one_line(said):
     assert {told for told, (status, err) in said.items() if status in (2, 4) and err.count("\n") != 1} == set()
+
+
+def test_what_checks_a_claim_and_deals_out_jobs_loads_no_statistics_and_no_decoder():
+    code = (
+        "import sys; from protocol.preflight import sweep_selection, verify_before_claim;"
+        "from protocol.run import progress; print(*sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=studies.ROOT, capture_output=True, text=True, check=True)
+    assert {"scipy", "pandas", "protocol.run.executors.local"}.isdisjoint(done.stdout.split())

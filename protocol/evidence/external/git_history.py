@@ -10,6 +10,7 @@ import hashlib
 import io
 import re
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple, TypedDict
 
@@ -101,11 +102,12 @@ def check(study: Registration) -> str:
     versions = _commits_by_version(states)
     ids = {name: _blob_id(repository, versions, study, name) for name in _evidence_files(study)}
     ahead = []
+    read_plain = lru_cache(1)(_read_plain)  # the versions of a file follow each other
     for (name, version), holders in versions.items():
         if version == ids.get(name):
             continue
         current_name = name if name in ids else _find_form(study, name)
-        current = _read_plain(study.folder / current_name) if current_name in ids else None
+        current = read_plain(study.folder / current_name) if current_name in ids else None
         if name == bundle.NAME and current is None and files.exists(study.bundle):
             continue  # it was moved into the archive that studies share, whose bytes are compared with the lock
         if fault := _find_fault(repository, name, version, current):

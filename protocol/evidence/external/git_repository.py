@@ -137,11 +137,11 @@ class Repository:
 
     def _entries(self, tree: bytes) -> dict[str, str]:
         size = hashlib.new(self._hash).digest_size
-        entries = {}
-        while tree:
-            head, _, rest = tree.partition(b"\0")  # mode, space, name
-            entries[os.fsdecode(head.partition(b" ")[2])] = rest[:size].hex()
-            tree = rest[size:]
+        entries, position = {}, 0
+        while position < len(tree):
+            end = tree.index(b"\0", position)  # of mode, space, name
+            entries[os.fsdecode(tree[tree.index(b" ", position) + 1 : end])] = tree[end + 1 : end + 1 + size].hex()
+            position = end + 1 + size
         return entries
 
     def _git(self, *arguments: str, stdin: bytes = b"") -> bytes:

@@ -70,8 +70,9 @@ def find_violations(invariants: Sequence[Invariant], subjects: Iterable[Subject]
     violations: dict[str, Violation] = {}
     for subject in subjects:
         for invariant in by_scope[subject.scope]:
-            result = invariant.check(*subject.arguments)
-            messages = ((place, result) for place in subject.places if result) if isinstance(result, str) else result
+            if (result := invariant.check(*subject.arguments)) == "":
+                continue
+            messages = [(place, result) for place in subject.places] if isinstance(result, str) else result
             for place, message in messages:
                 first = violations.get(invariant.name) or Violation(invariant, 0, str(place), message[:MAX_CHARACTERS])
                 violations[invariant.name] = first._replace(places=first.places + 1)

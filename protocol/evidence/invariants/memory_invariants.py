@@ -2,6 +2,8 @@
 
 from collections.abc import Iterator, Sequence
 from decimal import Decimal
+from itertools import pairwise
+from typing import TypeAlias
 
 from protocol.evidence.invariants.invariant import declare_invariant
 from protocol.evidence.invariants.planned_lanes import QUANTUM, ArmSlots, Plan
@@ -9,6 +11,8 @@ from protocol.evidence.invariants.recorded_lanes import Lane, SlotBounds
 from protocol.formats.record_fields import format_reads
 
 UNBOUNDED = 1 << 62  # stands for no upper bound
+# From which moment, the sizes in bytes from there on, and the bounds of its slots.
+Allocation: TypeAlias = tuple[int, set[int], int, int]
 POSITION_BYTES = 8  # bytes of a slot's position, which a lane that evicts while decoding stores
 
 
@@ -25,7 +29,7 @@ def narrow_slot_bounds(plan: Plan, lanes: Sequence[Lane], earlier: SlotBounds | 
         for _, sizes, min_slots, max_slots in _allocations(plan, lane):
             min_bytes, max_bytes = _slot_byte_bounds(bounds, sizes, min_slots, max_slots)
             if min_bytes <= max_bytes:
-                bounds = bounds._replace(min_bytes=min_bytes, max_bytes=max_bytes)
+                bounds = SlotBounds(bounds.heads, min_bytes, max_bytes)
     return bounds
 
 
@@ -190,7 +194,7 @@ def check_allocation(plan: Plan, lane: Lane, slot_bounds: SlotBounds) -> str:
         slot_bounds = slot_bounds._replace(min_bytes=arm_slots.stored_bytes, max_bytes=arm_slots.stored_bytes)
     recent_bytes = 0 if arm_slots is None else lane.trajectory.heads * arm_slots.recent_bytes
     for start, allocated, min_slots, max_slots in _allocations(plan, lane):
-        sizes = {size - recent_bytes for size in allocated}
+        sizes = {size - recent_bytes for size in allocated} if recent_bytes else allocated
         min_bytes, max_bytes = _slot_byte_bounds(slot_bounds, sizes, min_slots, max_slots)
         is_whole_slots = slot_bounds.min_bytes != slot_bounds.max_bytes or not max(sizes) % slot_bounds.min_bytes
         if len(sizes) > 1 or not is_whole_slots or min_bytes > max_bytes:
@@ -304,21 +308,28 @@ def _slot_byte_bounds(slot_bounds: SlotBounds, sizes: set[int], min_slots: int, 
     return max(slot_bounds.min_bytes, -(-max(sizes) // max_slots)), min(slot_bounds.max_bytes, min(sizes) // min_slots)
 
 
-def _allocations(plan: Plan, lane: Lane) -> Iterator[tuple[int, set[int], int, int]]:
-    """Yield each moment at which a lane gets a new allocation, the sizes in bytes from there on, and the
-    bounds of its slots. Yields nothing if the evictions do not fit the budget.
+def _allocations(plan: Plan, lane: Lane) -> Sequence[Allocation]:
+    """Return each moment at which a lane gets a new allocation, the sizes in bytes from there on, and the
+    bounds of its slots. Empty if the evictions do not fit the budget. Two invariants need them.
     """
+    if lane.allocations is None:
+        lane.allocations = [*_derive_allocations(plan, lane)]
+    return lane.allocations
+
+
+def _derive_allocations(plan: Plan, lane: Lane) -> Iterator[Allocation]:
     if lane.never_evicts != (not lane.events):
         return
     starts = [0, *(step + lane.query_outside for step, *_ in lane.events[1:])]
     if growth_step := _growth_step(lane):
         starts.append(growth_step + lane.query_outside)
-    for number, start in enumerate(starts):
-        end = starts[number + 1] if number + 1 < len(starts) else None
-        window_bytes = lane.cache.get("window_bytes", 0)
-        if sizes := {size - window_bytes for size in lane.trajectory.allocated[start:end]}:
-            max_held = max(lane.trajectory.slots[start:end], default=0)
-            yield start, sizes, *_allocation_bounds(plan, lane, number, max_held)
+    window_bytes, rounding = lane.cache.get("window_bytes", 0), lane.trajectory.heads * _max_rounding(plan, lane)
+    allocated = lane.trajectory.allocated
+    for number, (start, end) in enumerate(pairwise([*starts, len(allocated)])):
+        if sizes := set(allocated[start:end]):
+            if window_bytes:
+                sizes = {size - window_bytes for size in sizes}
+            yield start, sizes, *_allocation_bounds(plan, lane, number, slice(start, end), rounding)
 
 
 def _growth_step(lane: Lane) -> int:
@@ -329,9 +340,9 @@ def _growth_step(lane: Lane) -> int:
     return lane.thinking_end
 
 
-def _allocation_bounds(plan: Plan, lane: Lane, number: int, max_held: int) -> tuple[int, int]:
+def _allocation_bounds(plan: Plan, lane: Lane, number: int, moments: slice, rounding: int) -> tuple[int, int]:
     """Return the bounds of the slots, over all heads, that are allocated after eviction `number`, or after
-    the mark if there are no more; until the next one the lane holds at most `max_held`.
+    the mark if there are no more. moments: until the next one. rounding: the most slots that are rounded up.
     """
     heads = lane.trajectory.heads
     if lane.never_evicts:
@@ -340,18 +351,18 @@ def _allocation_bounds(plan: Plan, lane: Lane, number: int, max_held: int) -> tu
     if number == len(lane.events):  # after the mark: room for the rest of the answer
         step = _growth_step(lane)
         min_slots = lane.trajectory.slots[step + lane.query_outside] + heads * (max_new_tokens - step)
-        return min_slots, min_slots + heads * _max_rounding(plan, lane)
+        return min_slots, min_slots + rounding
     slots_after = lane.events[number][2]
     query_tokens = 0 if number else lane.query_tokens
     max_new_tokens += query_tokens
     if lane.arm.interval != 0:
         if not lane.arm.is_plain:
-            return max(1, max_held), UNBOUNDED
+            return max(1, *lane.trajectory.slots[moments]), UNBOUNDED
         wait = 0 if number else max(0, plan.first_event - 1)
         free_slots = max(0, (lane.body["slots"] or 0) - slots_after // heads)
         max_new_tokens = min(max_new_tokens, free_slots + query_tokens + wait + lane.arm.interval)
     min_slots = slots_after + heads * max_new_tokens
-    return min_slots, min_slots + heads * _max_rounding(plan, lane)
+    return min_slots, min_slots + rounding
 
 
 def _full_cache_slots(plan: Plan, lane: Lane) -> int:

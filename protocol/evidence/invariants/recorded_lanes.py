@@ -3,6 +3,7 @@
 import hashlib
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
@@ -45,6 +46,7 @@ class Lane:
     """
 
     __slots__ = (
+        "allocations",
         "arm",
         "body",
         "cache",
@@ -65,6 +67,7 @@ class Lane:
         self.trajectory = EMPTY_TRAJECTORY
         self.has_trajectory = False
         self.query_tokens = 0
+        self.allocations: list[Any] | None = None  # derived from the trajectory, once they are needed
 
     def __str__(self) -> str:
         return str(records.body_key(self.body))
@@ -95,7 +98,7 @@ class Lane:
         return thinking_tokens if thinking_tokens is not None and thinking_tokens <= self.fed_tokens else None
 
     def set_trajectory(self, trajectory: Trajectory) -> None:
-        self.trajectory, self.has_trajectory = trajectory, bool(self.cache)
+        self.trajectory, self.has_trajectory, self.allocations = trajectory, bool(self.cache), None
         if self.has_trajectory and self.query_outside and len(trajectory.slots) > 1:
             next_events = self.events[1:2]
             grown_slots = next_events[0][1] if next_events and next_events[0][0] == 0 else trajectory.slots[1]
@@ -132,10 +135,11 @@ class Unit:
         return itertools.chain.from_iterable(groups.values())
 
 
-class LaneSummary(NamedTuple):
+@dataclass(slots=True)
+class LaneSummary:
     """The part of a lane's record that study-wide invariants need: of up to a million records, no more than
-    this is in memory at once. version_fields: whether each field of VERSION_FIELDS is present. text_digest:
-    of a lane that ended well.
+    this is in memory at once. What follows the prompt is set when the lane is read. version_fields: whether each field
+    of VERSION_FIELDS is present, one tuple for all lanes alike. text_digest: of a lane that ended well.
     """
 
     key: Key
@@ -144,12 +148,18 @@ class LaneSummary(NamedTuple):
     line: int  # from 0
     attempt: int
     prompt: str
-    version_fields: tuple[bool, ...]
-    is_correct: bool
-    text_digest: bytes | None
+    version_fields: tuple[bool, ...] = ()
+    is_correct: bool = False
+    text_digest: bytes | None = None
 
     def __str__(self) -> str:
         return str(self.key)
+
+    def complete(self, body: Mapping[str, Any]) -> None:
+        self.is_correct = body["grade"] == "correct" or body.get("score") == "1.000000"
+        if body["state"] == "ok":
+            self.version_fields = _VERSIONS[tuple([is_present(body) for is_present in VERSION_FIELDS.values()])]
+            self.text_digest = hashlib.sha256(body["text"].encode(errors="surrogatepass")).digest()
 
 
 # Fields that not all records have; those of a task must have the same.
@@ -160,10 +170,13 @@ VERSION_FIELDS: Mapping[str, Callable[[Mapping[str, Any]], bool]] = MappingProxy
         "grade_second": lambda body: "grade_second" in body,
     }
 )
+_VERSIONS = {version: version for version in itertools.product((False, True), repeat=len(VERSION_FIELDS))}
 
 
 class Phase(NamedTuple):
-    """All records of a phase: by shard in the order of lines, and by unit. unregistered: keys of unregistered lanes."""
+    """All records of a phase: by shard in the order of lines, and by unit. unregistered: keys of unregistered lanes.
+    A summary is complete once its unit was read.
+    """
 
     plan: Plan
     records: Sequence[Sequence[Record]]
@@ -182,33 +195,18 @@ class Phase(NamedTuple):
             (unit.model, unit.task): {cell: problem_index for problem_index, cell in enumerate(unit.cells)}
             for unit in plan.units
         }
-        version_sets: dict[tuple[bool, ...], tuple[bool, ...]] = {}
         phase = cls(plan, shards, [], [[] for _ in plan.units], [])
         for shard_number, shard_records in enumerate(shards):
             phase.shards.append([])
-            for line, (record, head) in enumerate(zip(shard_records, records.record_heads(shard_records), strict=True)):
-                body, key = record["body"], head.key
+            for line, head in enumerate(records.record_heads(shard_records)):
+                key = head.key
                 number, problem_index = positions.get((key.model, key.task, key.problem), (-1, -1))
                 cell_index = cell_indices.get((key.model, key.task), {}).get(Cell(key.budget, key.arm, key.seed))
                 if number < 0 or cell_index is None:
                     phase.unregistered.append(str(key))
                     continue
-                version_fields: tuple[bool, ...] = ()
-                text_digest = None
-                if head.state == "ok":
-                    version_fields = tuple(is_present(body) for is_present in VERSION_FIELDS.values())
-                    text_digest = hashlib.sha256(body["text"].encode(errors="surrogatepass")).digest()
-                summary = LaneSummary(
-                    key,
-                    (number, problem_index, cell_index),
-                    shard_number,
-                    line,
-                    head.attempt,
-                    head.prompt,
-                    version_sets.setdefault(version_fields, version_fields),
-                    body["grade"] == "correct" or body.get("score") == "1.000000",
-                    text_digest,
-                )
+                position = (number, problem_index, cell_index)
+                summary = LaneSummary(key, position, shard_number, line, head.attempt, head.prompt)
                 phase.shards[-1].append(summary)
                 phase.units[number].append(summary)
         return phase
@@ -223,6 +221,7 @@ class Phase(NamedTuple):
             for summary, record in zip(
                 summaries, records.select_records(self.records[shard_number], lines), strict=True
             ):
+                summary.complete(record["body"])
                 cell = unit.cells[summary.position[2]]
                 arm = self.plan.arm(unit.model, cell)
                 lanes.append(Lane(record, cell, arm, summary.position, query_outside))

@@ -22,7 +22,6 @@ from protocol.formats.refusals import Refusal
 from protocol.run.executors import Executor, Job, JobResult, JobUpdate, own_code
 from protocol.run.executors.answers import AnswerKeeper, RemoteKeeper, open_keeper
 from protocol.run.executors.held_out_problems import UnbuiltProblems
-from protocol.run.executors.local import device_name, make_decoder, make_executor
 from protocol.run.executors.settings import LOCAL, Settings, device_environment
 from protocol.run.executors.worker import verify_bytes
 from protocol.tasks.held_out_guard import HeldOutProblems
@@ -51,6 +50,9 @@ def open_executor(
     """
     workers = settings.count(planned.protocol.generation.workers)
     if workers == 1 and not settings.devices and not own_code.is_run(planned.protocol):
+        # Imported late, here and below: it takes seconds, and a process that decodes nothing needs none of it.
+        from protocol.run.executors.local import make_executor
+
         assert not isinstance(held_out_problems, UnbuiltProblems)
         execute = make_executor(planned, lanes, held_out_problems, report=report)
         machine_fields = _machine_fields(planned, "")
@@ -102,6 +104,8 @@ def _set_environment(environment: Mapping[str, str]) -> Iterator[None]:
 
 def _machine_fields(planned: PlannedStudy, device: str) -> dict[str, str]:
     """Return the cost fields that describe the machine. device: as requested; empty if none was."""
+    from protocol.run.executors.local import device_name
+
     name = device_name(planned.protocol.generation.device)
     label = name if device in ("", name) else f"{device} {name}"
     return {"executor": "local", "host": socket.gethostname(), "device": label}
@@ -185,6 +189,8 @@ def serve_jobs(
         try:
             if study is not None:
                 verify_bytes(study)
+            from protocol.run.executors.local import make_decoder
+
             decoder = make_decoder(planned, lanes)
             machine_fields = _machine_fields(planned, device)
             waiting: list[JobResult] = []
