@@ -344,7 +344,7 @@ def test_a_lane_that_shaken_weights_give_counts_as_given(few, monkeypatch):
     monkeypatch.setattr(redecode, "draw_perturbations", lambda nonce: iter([redecode.Perturbation(7, 1)]))
     elsewhere(few, monkeypatch, 2.0**18)
     assert check(few) == (
-        f"3 of 4 {GAVE}, 1 of them with weights perturbed by a few roundings; decoded with the locked sources"
+        f"4 of 4 {GAVE}, 1 of them with weights perturbed by a few roundings; decoded with the locked sources"
     )
 
 
