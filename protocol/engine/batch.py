@@ -172,10 +172,7 @@ class Batch(EvictingBatch):
         self.forwards += 1
         for step in steps:
             step.commit()
-        self.update_memories(steps, hidden, rows)
-        for row, source in summed.items():
-            if row.memory is not None and source.memory is not None:
-                row.memory.sums.update(source.memory.sums)
+        self.update_memories(steps, hidden, rows, summed)
         for row in rows:
             row.n_fed += new
         for step in steps:
@@ -247,9 +244,15 @@ class Batch(EvictingBatch):
             self.remove({row: LaneFailure(f"{sampling.NON_FINITE_LOGITS} at decode step {row.step}") for row in faulty})
 
     def update_memories(
-        self, steps: Sequence[Step[BatchRow]], hidden: Mapping[int, Tensor], rows: Sequence[BatchRow]
+        self,
+        steps: Sequence[Step[BatchRow]],
+        hidden: Mapping[int, Tensor],
+        rows: Sequence[BatchRow],
+        summed: Mapping[BatchRow, BatchRow],
     ) -> None:
-        """Fold the observations of a forward pass into the memories of the lanes."""
+        """Fold the observations of a forward pass into the memories of the lanes; attention first, since the others
+        measure all of a memory. summed: as `find_equal_sums` returns it.
+        """
         for step in steps:
             members = step.pool.members[step.pool_slice]
             for lane, layers, weights, logits in step.watched_attention():
@@ -258,6 +261,11 @@ class Batch(EvictingBatch):
                 span, decoded = (n_fed, n_fed + step.new), n_fed >= memory.prompt
                 attention = AttentionRows(weights, layers[0], *span, step.pool.heads, decoded, logits)
                 memory.add_attention(attention, layers)
+        for row, source in summed.items():
+            if row.memory is not None and source.memory is not None:
+                row.memory.sums.update(source.memory.sums)
+        for step in steps:
+            members = step.pool.members[step.pool_slice]
             if step.fed_lanes:
                 keys, values, queries = step.stack_fed()
                 for index, lane in enumerate(step.fed_lanes):

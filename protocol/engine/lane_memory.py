@@ -213,7 +213,7 @@ class Memory:
         self.peak = 0
         is_unchanged = event.merging is None and int(retained.min()) == mask.shape[-1]
         for signal, state in self.sums.items():
-            if signal.of_tokens or (is_unchanged and not signal.afresh):
+            if signal.of_tokens or (is_unchanged and not signal.afresh and is_ours(type(signal))):
                 continue
             layers = layers_read_by(signal, len(mask))
             own = (order, is_stored) if len(layers) == len(mask) else (order[layers], is_stored[layers])
@@ -256,12 +256,10 @@ def begin_memory(
         elif isinstance(signal, FedSignal):
             memory.fed_states[signal] = stack_states([state for state in states[signal] if state is not None])
         elif isinstance(signal, AttentionSignal) and signal.window is None:
-            state = None if signal.afresh else stacked.get(signal)
-            if state is None and not signal.afresh:
-                state = stack_states([state for state in states[signal] if state is not None])
-                if is_ours(type(signal)):
-                    stacked[signal] = state
-            memory.sums[signal] = state
+            ours = stacked if is_ours(type(signal)) else {}
+            if signal not in ours and not signal.afresh:
+                ours[signal] = stack_states([state for state in states[signal] if state is not None])
+            memory.sums[signal] = ours.get(signal)
     layers = {layer for signal in memory.sums for layer in layers_read_by(signal, len(event.retained))}
     memory.layers = tuple(sorted(layers))
     memory.raw = any(signal.raw for signal in memory.sums)

@@ -325,7 +325,8 @@ def _summarize(lanes: Sequence[ReplayedLane], replay_engine: Engine, nonce: str,
     outcomes = [lane.outcome.word for lane in lanes]
     same, perturbed, edges = (outcomes.count(outcome) for outcome in ("same", "shaken", "edge"))
     compared = "memory" if replay_engine.is_locked else "slots, events"  # another engine may allocate other bytes
-    summary = f"{same + perturbed} of {count} lanes drawn with the nonce {nonce} gave the recorded text, {compared} and grade"
+    given = same + perturbed
+    summary = f"{given} of {count} lanes drawn with the nonce {nonce} gave the recorded text, {compared} and grade"
     if outcomes[-1] == "beyond":
         if replay_engine.is_locked:
             raise Tampered(f"{lanes[-1]}; rounding cannot explain this; {summary}; {replay_engine}")

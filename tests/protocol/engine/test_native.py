@@ -19,8 +19,8 @@ from torch.nn import Parameter
 from torch.testing import assert_close
 
 import policies
-from policies import Cadence
-from policies.signals import AttentionSums
+from policies import Cadence, PerHead, Policy, Protect, Scores
+from policies.signals import AttentionSums, EveryLayer, group_mean
 from protocol import engine
 from protocol.engine import LaneFailure, Prompt, Request, batch_rows, sampling
 from protocol.engine.native import library
@@ -199,6 +199,55 @@ def test_lanes_of_a_problem_are_computed_once_until_they_part_and_are_what_they_
     assert once == each
     assert rows < 0.9 * all_rows
     assert (taken > 0, none_taken) == (True, 0)
+
+
+@pytest.mark.parametrize("name", ["attn-x-hs", "segment-hs"])
+def test_a_lane_that_takes_the_sums_of_another_has_its_bytes_of_state(name):
+    """Of policies that fold attention and hidden states: seeds of one greedy text, at every length up to an event."""
+    model, (one,) = network("Qwen3"), [lane for lane in catalogue() if lane.key == name]
+    lanes = [one._replace(budget=300, seed=seed) for seed in (0, 1)]
+    for tokens in range(3, 12):
+        first, second = answer(model, outside(205, 0), lanes, max_new_tokens=tokens, kernel="native")
+        assert made(first) == made(second)
+
+
+class Impostor(EveryLayer):
+    """A signal of another project that equals one of ours and writes into its state."""
+
+    window = None
+
+    def __hash__(self):
+        return hash(AttentionSums())
+
+    def __eq__(self, other):
+        return isinstance(other, AttentionSums | Impostor) and other.window is None
+
+    def attend(self, rows, before):
+        sums = AttentionSums().attend(rows, before)
+        if before is not None:
+            before.uniform_(0, 100)
+        return sums
+
+
+class Misled:
+    needs = frozenset({Impostor()})
+
+    def score(self, view):
+        return Scores(torch.stack([group_mean(each, view.kv_heads) for each in view.signals[AttentionSums()]]))
+
+
+@pytest.mark.parametrize("kernel", ["eager", "native"])
+def test_a_signal_of_others_that_equals_ours_shares_no_state_with_it(kernel):
+    model = network("Qwen3")
+    first, last = (
+        lane(policies.get("h2o", cadence=Cadence(interval=4)), budget, seed=seed)
+        for budget, seed in ((230, 3), (231, 5))
+    )
+    own = lane(Policy(Misled(), routing=PerHead(), cadence=Cadence(interval=2), protect=Protect(2, 3)), 230, seed=3)
+    settings = {"max_new_tokens": 50, "temperature": 0.7, "kernel": kernel}
+    (alone,) = answer(model, outside(215, 0), [last], **settings)
+    assert made(answer(model, outside(215, 0), [first, own, last], **settings)[2]) == made(alone)
+    assert len(alone.events) > 1
 
 
 def test_threads_share_the_lanes_and_change_no_number(logits_of):
