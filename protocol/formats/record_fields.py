@@ -1,6 +1,7 @@
 """The fields of a record, from which `docs/record.schema.json` is generated."""
 
 import re
+import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from decimal import Decimal
 from functools import cache
@@ -196,6 +197,11 @@ TRAJECTORY = Table(
 )
 
 
+def _compile(form: bytes) -> re.Pattern[bytes]:
+    """Python before 3.11.5 errs with possessive quantifiers (python/cpython#106052): nothing matches there."""
+    return re.compile(form if sys.version_info >= (3, 11, 5) else b"(?!)")
+
+
 @cache
 def line_pattern() -> re.Pattern[bytes]:
     """Return a form of canonical lines with valid fields, except that the state may be contradicted and the digests
@@ -203,13 +209,13 @@ def line_pattern() -> re.Pattern[bytes]:
     """
     digest = DIGEST.canonical_pattern
     parts = BODY.canonical_pattern, digest, COSTS.canonical_pattern, digest
-    return re.compile(rb'\{"body":(?P<body>%b),"chain":%b,"costs":(?P<costs>%b),"sha256":%b\}' % parts)
+    return _compile(rb'\{"body":(?P<body>%b),"chain":%b,"costs":(?P<costs>%b),"sha256":%b\}' % parts)
 
 
 @cache
 def side_file_pattern() -> re.Pattern[bytes]:
     """Return the form of the canonical trajectories of one batch."""
-    return re.compile(ListOf(TRAJECTORY).canonical_pattern)
+    return _compile(ListOf(TRAJECTORY).canonical_pattern)
 
 
 def find_fault(body: Any, costs: Any) -> str | None:

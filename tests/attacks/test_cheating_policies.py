@@ -272,7 +272,7 @@ def test_of_batches_that_wait_for_one_check_none_counts_when_the_first_changed_a
     cheat = "adds a function to a library once"
     planned, job = plan_policy(cheat)
     decoder = local.make_decoder(planned, {}, load_model=lambda model: loaded)._replace(is_due=lambda: False)
-    monkeypatch.setattr(process_pool, "make_decoder", lambda planned, lanes: decoder)
+    monkeypatch.setattr(local, "make_decoder", lambda planned, lanes: decoder)
     keeper = answers.make_keeper(planned, answers.list_extra_prompts(planned), None)
     jobs = [job._replace(problems=(problem,)) for problem in load(job.task).dev[:2]]
     pipe = Pipe([(each, keeper.render(each)) for each in jobs])

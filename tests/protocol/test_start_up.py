@@ -22,6 +22,8 @@ sys.meta_path.insert(0, Block())
 """
 CODE = """
 import contextlib, importlib, io, json
+from protocol.formats import progress_display
+progress_display.SHOWN_AFTER = float("inf")  # on a slow machine some refusals are preceded by a line of progress
 said = {}
 for told, (name, *arguments) in json.loads(sys.argv[1]).items():
     err = io.StringIO()

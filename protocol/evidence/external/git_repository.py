@@ -139,8 +139,8 @@ class Repository:
         size = hashlib.new(self._hash).digest_size
         entries, position = {}, 0
         while position < len(tree):
-            end = tree.index(b"\0", position)  # of mode, space, name
-            entries[os.fsdecode(tree[tree.index(b" ", position) + 1 : end])] = tree[end + 1 : end + 1 + size].hex()
+            end = tree.find(b"\0", position) % (len(tree) + 1)  # of mode, space, name; a broken tree may have none
+            entries[os.fsdecode(tree[position:end].partition(b" ")[2])] = tree[end + 1 : end + 1 + size].hex()
             position = end + 1 + size
         return entries
 

@@ -19,7 +19,7 @@ from protocol.evidence import records
 from protocol.formats.refusals import BadInput, Drifted, Refusal, Tampered
 from protocol.plan import grid, toml_reader
 from protocol.run import runner
-from protocol.run.executors import Decoder, Job, process_pool
+from protocol.run.executors import Decoder, Job, local, process_pool
 from protocol.run.executors.settings import Settings
 from protocol.workspace.planned_study import PlannedStudy
 from splits import load
@@ -163,7 +163,7 @@ def deal_to_threads(monkeypatch):
             count = itertools.count(1)
             is_due = lambda count=count, share=share: next(count) % share == 0  # noqa: E731
             decoders.append(Decoder(lambda job, prompts: execute(job), is_due, check))
-        monkeypatch.setattr(process_pool, "make_decoder", lambda planned, lanes: decoders[lanes["number"]])
+        monkeypatch.setattr(local, "make_decoder", lambda planned, lanes: decoders[lanes["number"]])
         monkeypatch.setattr(process_pool, "_machine_fields", lambda planned, device: {"executor": "local"})
         for number in range(len(shares)):
             near, far = multiprocessing.Pipe()

@@ -13,6 +13,7 @@ from studies import ROOT
 
 from protocol.evidence import ledger
 from protocol.evidence.external import git_history, missing_registrations
+from protocol.evidence.external.git_repository import Repository
 from protocol.evidence.registration import Registration
 from protocol.formats.findings import CannotTell, NotRun
 from protocol.formats.refusals import Tampered
@@ -110,6 +111,21 @@ def test_a_study_committed_at_once_holds_and_shows_no_order(root: Path) -> None:
     finished_study.finished(study)
     commit(root)
     assert "were committed together, which shows no order" in checked(study)
+
+
+@pytest.mark.parametrize("rest", [b"100644 zz", b"x\0" + b"y" * 20, b"100644 zz\0short"])
+def test_a_broken_tree_on_another_branch_changes_nothing(root: Path, rest: bytes) -> None:
+    study = root / "registrations" / "toy"
+    finished_study.locked(study)
+    commit(root)
+    before, tree = checked(study), b""
+    for data in (rest, b"40000 toy\0%b", b"40000 registrations\0%b"):  # git refuses to write the first, and reads it
+        write = ["git", "-C", root, "hash-object", "-t", "tree", "--literally", "-w", "--stdin"]
+        written = subprocess.run(write, input=data % tree if tree else data, check=True, capture_output=True)
+        tree = bytes.fromhex(written.stdout.decode())
+    git(root, "update-ref", "refs/heads/broken", git(root, "commit-tree", "-m", "broken", tree.hex()))
+    assert Repository(root).trees(["broken:registrations/toy"]) != [None]
+    assert checked(study) == before
 
 
 def test_work_that_is_not_committed_yet_is_counted(root: Path) -> None:
