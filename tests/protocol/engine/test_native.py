@@ -76,6 +76,12 @@ def test_rows_that_pass_in_several_blocks_have_the_logits_of_float64(logits_of):
     assert error_of(model, exact, lanes, outside(70, 150), logits_of) < 1e-4
 
 
+TIES = {"Qwen3": {"knorm"}}
+"""Policies that keep another slot where rounding decides: the norms of keys 48 and 131 of a head, which is normalised,
+are 6.2828002 and 6.2827997 under one kernel and equal under the other.
+"""
+
+
 @pytest.mark.parametrize(
     "family", [NATIVE_FAMILIES[0], *(pytest.param(f, marks=pytest.mark.soak) for f in NATIVE_FAMILIES[1:])]
 )
@@ -85,8 +91,8 @@ def test_every_policy_keeps_what_it_keeps_under_the_other_kernel(family):
     eager, native = (
         answer(model, PROMPT, lanes, max_new_tokens=7, temperature=0.7, kernel=kernel) for kernel in (None, "native")
     )
-    different = [one.key for one, a, b in zip(lanes, eager, native, strict=True) if made(a) != made(b)]
-    assert different == []
+    different = {one.key for one, a, b in zip(lanes, eager, native, strict=True) if made(a) != made(b)}
+    assert different <= TIES.get(family, set())
 
 
 def alone(model, one, prompt, **settings):

@@ -143,9 +143,9 @@ def pooled():
 
 
 def piped(jobs, planned, lanes, device="", study=None):
-    from protocol.run.executors import process_pool
+    from protocol.run.executors import local, process_pool
 
-    process_pool.make_decoder = lambda *given: Decoder(slowly)
+    local.make_decoder = lambda *given: Decoder(slowly)
     process_pool._machine_fields = lambda planned, device: {"executor": "local"}
     process_pool.serve_jobs(jobs, planned, lanes)
 
