@@ -275,14 +275,8 @@ class NativeNetwork:
         [lane, 2]; `sampling.UNSURE` where another sum is so close that rounding, of at most `rounding`, might decide.
         """
         logits, tokens = logits.float().contiguous(), torch.empty(len(logits), dtype=torch.int64)
-        self.library.draw(
-            *map(ctypes.c_int64, logits.shape),
-            ctypes.c_void_p(logits.data_ptr()),
-            keys.ctypes.data_as(ctypes.c_void_p),
-            ctypes.c_double(temperature),
-            ctypes.c_double(rounding),
-            ctypes.c_void_p(tokens.data_ptr()),
-        )
+        arguments = (*logits.shape, logits, keys, float(temperature), float(rounding), tokens)
+        self.library.draw(*map(as_argument, arguments))
         return tokens
 
     def share(self, rows: NativeRows, stored: NativeRows, sources: Numbers) -> None:
@@ -309,8 +303,13 @@ class NativeNetwork:
         return NativeOutput(logits, projected, outputs)
 
 
-def as_argument(value: int | Tensor) -> ctypes.c_int64 | ctypes.c_void_p:
-    return ctypes.c_int64(value) if isinstance(value, int) else ctypes.c_void_p(value.data_ptr())
+def as_argument(value: float | Tensor | Numbers) -> ctypes.c_int64 | ctypes.c_double | ctypes.c_void_p:
+    """Return an integer, a float64, or the address of contiguous numbers."""
+    if isinstance(value, int):
+        return ctypes.c_int64(value)
+    if isinstance(value, float):
+        return ctypes.c_double(value)
+    return ctypes.c_void_p(value.data_ptr() if isinstance(value, Tensor) else value.ctypes.data)
 
 
 def build_rows(rows: NativeRows) -> Rows:

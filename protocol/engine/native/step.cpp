@@ -281,6 +281,11 @@ inline void philox(uint64_t counter, const uint64_t* key, uint64_t* word) {
 
 inline double gumbel(double uniform) { return -std::log(-std::log(uniform)); }
 
+// Call f with the first row and the number of rows of each block.
+template <typename F> void each_block(int64_t rows, F f) {
+    for (int64_t from = 0; from < rows; from += AT_ONCE) f(from, rows - from < AT_ONCE ? rows - from : AT_ONCE);
+}
+
 std::unique_ptr<float[]> allocate(int64_t size) { return std::unique_ptr<float[]>(new float[size]); }
 
 }  // namespace
@@ -422,8 +427,7 @@ void forward(const Network* network, const Rows* rows) {
     auto x = allocate(rows->count * net.hidden);
     for (int64_t row = 0; row < rows->count; row++)
         std::memcpy(&x[row * net.hidden], net.embedding + rows->tokens[row] * net.hidden, net.hidden * sizeof(float));
-    for (int64_t from = 0; from < rows->count; from += AT_ONCE)
-        feed(net, rows, from, rows->count - from < AT_ONCE ? rows->count - from : AT_ONCE, &x[from * net.hidden]);
+    each_block(rows->count, [&](int64_t from, int64_t n) { feed(net, rows, from, n, &x[from * net.hidden]); });
     auto last = allocate(rows->n_answers * net.hidden);
     for (int64_t i = 0; i < rows->n_answers; i++)
         std::memcpy(&last[i * net.hidden], &x[rows->answers[i] * net.hidden], net.hidden * sizeof(float));
@@ -435,17 +439,18 @@ void project(const Network* network, int64_t layer, int64_t count, const int64_t
              float* projected) {
     const Network& net = *network;
     Workspace space(net, AT_ONCE);
-    for (int64_t from = 0; from < count; from += AT_ONCE)
-        project_block(net, net.layer[layer], count - from < AT_ONCE ? count - from : AT_ONCE, positions + from,
-                      x + from * net.hidden, projected + from * (net.heads + 2 * net.kv_heads) * net.width, space);
+    each_block(count, [&](int64_t from, int64_t n) {
+        project_block(net, net.layer[layer], n, positions + from, x + from * net.hidden,
+                      projected + from * (net.heads + 2 * net.kv_heads) * net.width, space);
+    });
 }
 
 void finish(const Network* network, int64_t layer, int64_t count, const float* attended, float* x) {
     const Network& net = *network;
     Workspace space(net, AT_ONCE);
-    for (int64_t from = 0; from < count; from += AT_ONCE)
-        finish_block(net, net.layer[layer], count - from < AT_ONCE ? count - from : AT_ONCE,
-                     attended + from * net.heads * net.width, x + from * net.hidden, space);
+    each_block(count, [&](int64_t from, int64_t n) {
+        finish_block(net, net.layer[layer], n, attended + from * net.heads * net.width, x + from * net.hidden, space);
+    });
 }
 
 // Columns first.. of a packed weight, from those of a weight [columns, factors].
