@@ -84,4 +84,7 @@ def _read_records(records: Path) -> Iterator[tuple[str, dict[str, Any]]]:
         where, data = f"{name}:{number}", line.rstrip(b"\r\n")
         # Most lines have this form, which leaves nothing to check but what they say.
         is_usual = data.isascii() and line_pattern().fullmatch(data)
-        yield where, json.loads(data) if is_usual else untrusted_files.parse_object(data, where)
+        yield where, _DECODE(data.decode())[0] if is_usual else untrusted_files.parse_object(data, where)
+
+
+_DECODE = json.JSONDecoder().raw_decode  # which looks for no spaces around it

@@ -129,7 +129,8 @@ def write_drawing(folder: Path, drawing: Callable[..., Figure], *data: Any) -> t
 def _write_png(figure: Figure, path: Path) -> None:
     """Write a figure in at most 256 colours, in a third of the bytes that matplotlib takes."""
     buffer, producer = io.BytesIO(), PngInfo()
-    figure.savefig(buffer, format="png", dpi=_png_resolution(figure))
+    unpacked = {"compress_level": 0}  # read back at once
+    figure.savefig(buffer, format="png", dpi=_png_resolution(figure), pil_kwargs=unpacked)
     producer.add_text("Software", producer_name())
     with Image.open(buffer) as image:
         reduced = image.convert("RGB").quantize(256, dither=Image.Dither.NONE)

@@ -179,7 +179,7 @@ class LazyRecords(_RecordSequence):
         return files.open_plain(self._path, memory_share=shards.MEMORY_SHARE)
 
     def _read_record(self, file: IO[bytes], index: int) -> Record:
-        record: Record = _DECODE(self._read_line(file, index).decode())
+        record: Record = _DECODE(self._read_line(file, index).decode())[0]
         self._texts.share(record["body"])  # equal texts are compared faster if they are one object
         return record
 
@@ -305,7 +305,7 @@ def _parse_exact(data: bytes, chain: str) -> Record | None:
     except UnicodeDecodeError:
         return None
     if (line := line_pattern().fullmatch(data)) and data == format_line(line["body"], line["costs"], chain)[0]:
-        record: Record = _DECODE(text)
+        record: Record = _DECODE(text)[0]
         return None if find_state_fault(record["body"]) else record
     return None
 
@@ -400,5 +400,5 @@ def _refuse_number(text: str) -> Any:
     raise ValueError(f"{text} is not a whole number")
 
 
-_DECODE = json.JSONDecoder(parse_float=_refuse_number, parse_constant=_refuse_number).decode
+_DECODE = json.JSONDecoder(parse_float=_refuse_number, parse_constant=_refuse_number).raw_decode
 _ENCODE = json.JSONEncoder(ensure_ascii=False, sort_keys=True, separators=(",", ":")).encode

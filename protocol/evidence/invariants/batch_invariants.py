@@ -4,19 +4,11 @@ import heapq
 from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Iterable
-from typing import NamedTuple
 
 from protocol.evidence.invariants.invariant import Violations, declare_invariant
 from protocol.evidence.invariants.planned_lanes import Plan
-from protocol.evidence.invariants.recorded_lanes import Lane, Unit, group_by_problem
+from protocol.evidence.invariants.recorded_lanes import Lane, LaneStay, Unit, group_by_problem
 from protocol.formats.registry import load_attribute
-
-
-class LaneStay(NamedTuple):
-    """When a lane was in its batch: forwards of the batch before the lane's first, decoding steps before it left."""
-
-    joined: int
-    left: int
 
 
 @declare_invariant("one prompt", "problem", "prompt", "prompt_tokens", "problem")
@@ -189,8 +181,14 @@ def _simulate_batch(plan: Plan, unit: Unit) -> list[tuple[Lane, LaneStay]]:
 
     Lanes enter the batch in their order, those of a problem with the same extra prompt as its first lane
     first; a lane that stops frees its slot for the next one. Lanes of one prompt that join together read the
-    question in one extra forward.
+    question in one extra forward. Two invariants need it.
     """
+    if unit.stays is None:
+        unit.stays = _derive_stays(unit) if plan.depends_on_batches and unit.is_complete else []
+    return unit.stays
+
+
+def _derive_stays(unit: Unit) -> list[tuple[Lane, LaneStay]]:
     queue = (
         lane
         for problem_lanes in group_by_problem(unit)
@@ -199,7 +197,7 @@ def _simulate_batch(plan: Plan, unit: Unit) -> list[tuple[Lane, LaneStay]]:
     )
     lanes = [lane for lane in queue if lane.body["state"] != "excluded"]
     is_determined = all(lane.has_trajectory and "batch" in lane.body for lane in lanes)
-    if not (lanes and is_determined and plan.depends_on_batches and unit.is_complete):
+    if not (lanes and is_determined):
         return []
     free_slots = lanes[0].body["batch"]["lanes"]
     forwards, clock, first = 0, 0, 0

@@ -26,6 +26,8 @@ def narrow_slot_bounds(plan: Plan, lanes: Sequence[Lane], earlier: SlotBounds | 
     bounds = earlier or SlotBounds(lanes[0].trajectory.heads, 1, UNBOUNDED)
     unspecified = (lane for lane in lanes if _arm_slots(plan, lane) is None)
     for lane in sorted(unspecified, key=lambda lane: not lane.never_evicts):  # full-cache lanes first: they are exact
+        if bounds.min_bytes == bounds.max_bytes:
+            break
         for _, sizes, min_slots, max_slots in _allocations(plan, lane):
             min_bytes, max_bytes = _slot_byte_bounds(bounds, sizes, min_slots, max_slots)
             if min_bytes <= max_bytes:

@@ -105,12 +105,20 @@ class Lane:
             self.query_tokens = (grown_slots - trajectory.slots[0]) // trajectory.heads
 
 
+class LaneStay(NamedTuple):
+    """When a lane was in its batch: forwards of the batch before the lane's first, decoding steps before it left."""
+
+    joined: int
+    left: int
+
+
 class Unit:
     """The records of a unit, in the order of the lines. Trajectories are set only while the unit is checked."""
 
     def __init__(self, plan: UnitPlan, lanes: list[Lane]):
         self.plan, self.lanes = plan, lanes
         self.side_trajectories: list[Trajectory] | None = None  # of its side file, if it has exactly one
+        self.stays: list[tuple[Lane, LaneStay]] | None = None  # derived when first needed
 
     @cached_property
     def is_complete(self) -> bool:
