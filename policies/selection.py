@@ -181,7 +181,7 @@ def select_diverse(
             gains[outside] = gains[outside].minimum(
                 penalised_scores(worth[outside], unit[outside], picked_units, weight)
             )
-    return torch.tensor(sorted(retained), device=device)
+    return torch.tensor(sorted(retained), dtype=torch.int64, device=device)  # with k = 0 of no number
 
 
 def select_diverse_batch(
@@ -189,7 +189,7 @@ def select_diverse_batch(
 ) -> Tensor:
     """`select_diverse` for a batch of lanes: int64 [lane, k]."""
     lanes, n = scores.shape
-    if weight == 0 or n > WINDOW or (preselected is not None and preselected.any()):
+    if weight == 0 or k == 0 or n > WINDOW or (preselected is not None and preselected.any()):
         preselections = [None] * lanes if preselected is None else preselected.expand(scores.shape)
         inputs = zip(scores, signatures, preselections, strict=True)
         return torch.stack(

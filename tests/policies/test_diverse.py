@@ -105,6 +105,16 @@ def test_a_budget_that_covers_everything_keeps_everything(k):
 
 @every_weight
 @looped("n", [60, WINDOW + 300])
+def test_a_head_that_may_keep_nothing_keeps_nothing(n, weight):
+    scores, signatures = drawn(n, 6, "random", seed=5)
+    alone = select_diverse(scores, signatures, 0, weight)
+    assert (alone.dtype, alone.shape) == (torch.int64, (0,))
+    together = select_diverse(scores.expand(3, n), signatures.expand(3, n, 6), 0, weight)
+    assert (together.dtype, together.shape) == (torch.int64, (3, 0))
+
+
+@every_weight
+@looped("n", [60, WINDOW + 300])
 def test_held_slots_are_kept_before_the_first_pick(n, weight):
     """As Algorithm 1 would keep them if their scores were above all others."""
     scores, signatures = drawn(n, 6, "random", seed=5)

@@ -1,5 +1,6 @@
 """What holds for every policy of the catalogue."""
 
+import itertools
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -91,6 +92,15 @@ def test_budgets_are_exact(name, budget):
         assert (counts <= budget).all()
         assert (counts >= budget - policy.selection.unused).all()
     assert policy.selection.unused == (2 if name in CRYSTALS else 0)
+
+
+@looped(("name", "budget"), itertools.product(EVICTING, (1, 2, 5, 11)))
+def test_a_budget_that_gives_some_head_nothing_is_kept_or_refused(name, budget):
+    try:
+        counts = keep(policies.get(name), budget, a_prompt(20)).sum(-1)
+    except ValueError:
+        return
+    assert counts.sum() <= 4 * budget
 
 
 @looped(("name", "budget"), sampled(EVICTING, [200, 10 * N], of=2))

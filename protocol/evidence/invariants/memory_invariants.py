@@ -223,7 +223,7 @@ def check_windows(plan: Plan, lane: Lane, slot_bounds: SlotBounds) -> str:
     slots = window_layers.count_slots(lane.trajectory.heads, tokens)
     if (arm_slots := _arm_slots(plan, lane)) is not None:
         slot_bounds = slot_bounds._replace(min_bytes=arm_slots.computed_bytes, max_bytes=arm_slots.computed_bytes)
-    if size and size % slots == 0 and slot_bounds.min_bytes <= size // slots <= slot_bounds.max_bytes:
+    if size and slots > 0 and size % slots == 0 and slot_bounds.min_bytes <= size // slots <= slot_bounds.max_bytes:
         return ""
     sizes = f"{slot_bounds.min_bytes} to {slot_bounds.max_bytes}"
     return f"cache.window_bytes is {size}, but the windows of {model} are {slots} slots of {sizes} bytes"
@@ -306,7 +306,10 @@ def _max_rounding(plan: Plan, lane: Lane) -> int:
 
 
 def _slot_byte_bounds(slot_bounds: SlotBounds, sizes: set[int], min_slots: int, max_slots: int) -> tuple[int, int]:
-    """Return the bounds of the bytes of a slot if `sizes` bytes are allocated to `min_slots` to `max_slots` slots."""
+    """Return the bounds of the bytes of a slot if `sizes` bytes are allocated to `min_slots` to `max_slots` slots, of
+    which a lane may give none: then its question is of fewer than no tokens, which "one question" says.
+    """
+    min_slots, max_slots = max(1, min_slots), max(1, max_slots)
     return max(slot_bounds.min_bytes, -(-max(sizes) // max_slots)), min(slot_bounds.max_bytes, min(sizes) // min_slots)
 
 

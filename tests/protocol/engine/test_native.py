@@ -14,7 +14,7 @@ import torch
 from native_lanes import BUDGET, NATIVE_FAMILIES, catalogue, made, network
 from plain_forward import of_lane, plain_forward
 from sampled import sampled
-from tiny_networks import DEPTH, Adaptive, all_kept, answer, drawn, lane, outside, tiny, words
+from tiny_networks import DEPTH, KV_HEADS, Adaptive, all_kept, answer, drawn, lane, outside, tiny, words
 from torch.nn import Parameter
 from torch.testing import assert_close
 
@@ -28,6 +28,7 @@ from protocol.engine.native.network import NativeNetwork, NativeRows, obstacle_t
 from protocol.engine.native_prefill import feed_prompt
 from protocol.engine.observation import Observer, observe_forward
 from protocol.engine.prefill import feed
+from protocol.engine.slots import Pool
 from protocol.formats import files
 from protocol.formats.refusals import BadInput
 from protocol.lock import closure
@@ -93,6 +94,28 @@ def test_every_policy_keeps_what_it_keeps_under_the_other_kernel(family):
     )
     different = {one.key for one, a, b in zip(lanes, eager, native, strict=True) if made(a) != made(b)}
     assert different <= TIES.get(family, set())
+
+
+def test_a_layer_that_a_small_budget_leaves_without_a_slot_decodes_on(monkeypatch):
+    fill, kept = Pool.fill, []
+
+    def note(pool, index, layer, cached, mask, counts, hidden=None):
+        kept.append(int(counts.sum()))
+        fill(pool, index, layer, cached, mask, counts, hidden)
+
+    monkeypatch.setattr(Pool, "fill", note)
+    model, names = network("Llama"), ("pyramid-1d", "pyramid-1d_div", "ada-1d", "ada-1d_div")
+    lanes = [
+        one._replace(key=f"{one.key} {budget}", budget=budget)
+        for one in catalogue()
+        for budget in (1, 5)
+        if one.key in names
+    ]
+    eager, native = (answer(model, PROMPT, lanes, max_new_tokens=7, kernel=kernel) for kernel in (None, "native"))
+    assert list(map(made, eager)) == list(map(made, native))
+    for one, outcome in zip(lanes, eager, strict=True):
+        assert {after for _, _, after in outcome.events} == {one.budget * DEPTH * KV_HEADS}
+    assert 0 in kept
 
 
 def alone(model, one, prompt, **settings):

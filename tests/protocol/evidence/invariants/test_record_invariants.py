@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import simulated_records
 from looped import looped
-from record_rewrites import BREAKS, an_event_leaves, an_event_while_it_answers, marked
+from record_rewrites import BREAKS, HEADS, an_event_leaves, an_event_while_it_answers, marked, summed
 from simulated_records import DIGEST
 
 from protocol.evidence import records
@@ -180,6 +180,21 @@ def windowed(made, size):
     for cache in (line["body"]["cache"] for line in made.lines if line["body"]["state"] == "ok"):
         cache.update({name: cache[name] + size for name in ("mean_bytes", "peak_bytes")}, window_bytes=size)
     return made
+
+
+@pytest.mark.parametrize("has_windows", [False, True])
+def test_a_question_of_fewer_than_no_tokens_is_named_however_many_they_are(tmp_path, studies_made, has_windows):
+    whole = copy.deepcopy(studies_made["outside"])
+    if has_windows:
+        windowed(whole, 3 * 2 * 20 * simulated_records.SLOT)
+    for arm, budget in (("full", "full"), ("a", "6")):
+        for fewer in range(1, 60, 1 + has_windows):
+            made = copy.deepcopy(whole)
+            body = made.lane(arm, budget, lambda body: body["tokens"] > 2)
+            trajectory = made.trajectory(body)
+            trajectory["held"][0] += fewer * HEADS
+            summed(body, trajectory)
+            assert "one question" in made.broken(tmp_path / f"{arm}{fewer}")
 
 
 def test_windows_are_as_large_as_the_lock_says_and_no_part_of_a_budget(tmp_path, made):
