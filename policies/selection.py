@@ -181,7 +181,7 @@ def select_diverse(
             gains[outside] = gains[outside].minimum(
                 penalised_scores(worth[outside], unit[outside], picked_units, weight)
             )
-    return torch.tensor(sorted(retained), dtype=torch.int64, device=device)  # with k = 0 of no number
+    return torch.tensor(sorted(retained), dtype=torch.int64, device=device)  # an empty list would be float32
 
 
 def select_diverse_batch(

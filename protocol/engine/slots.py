@@ -286,7 +286,7 @@ class Pool(Generic[Member]):
                 for start, part in zip(starts, torch.split(retained, sizes), strict=True):
                     row[0, start : start + len(part)] = part
             else:
-                row[:, : sizes[0]] = retained.view(len(sizes), sizes[0], retained.shape[-1])  # maybe of no slots
+                row[:, : sizes[0]] = retained.view(len(sizes), sizes[0], retained.shape[-1])  # not -1: may be empty
         mask = self.hidden[layer]
         if mask is not None:
             mask[index] = False  # of the previous lane
