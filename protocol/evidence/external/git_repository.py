@@ -139,9 +139,7 @@ class Repository:
         size = hashlib.new(self._hash).digest_size
         entries, position = {}, 0
         while position < len(tree):
-            end = tree.find(b"\0", position)  # of mode, space, name
-            if end < 0:  # in a broken tree
-                end = len(tree)
+            end = tree.find(b"\0", position) % (len(tree) + 1)  # of mode, space, name; a broken tree may have none
             entries[os.fsdecode(tree[position:end].partition(b" ")[2])] = tree[end + 1 : end + 1 + size].hex()
             position = end + 1 + size
         return entries
