@@ -306,8 +306,8 @@ def _max_rounding(plan: Plan, lane: Lane) -> int:
 
 
 def _slot_byte_bounds(slot_bounds: SlotBounds, sizes: set[int], min_slots: int, max_slots: int) -> tuple[int, int]:
-    """Return the bounds of the bytes of a slot if `sizes` bytes are allocated to `min_slots` to `max_slots` slots; of an
-    edited trajectory these may be fewer than one, and the relation "one question" names its lane.
+    """Return the bounds of the bytes of a slot if `sizes` bytes are allocated to `min_slots` to `max_slots` slots.
+    An edited trajectory may imply fewer than one; the relation "one question" names its lane.
     """
     min_slots, max_slots = max(1, min_slots), max(1, max_slots)
     return max(slot_bounds.min_bytes, -(-max(sizes) // max_slots)), min(slot_bounds.max_bytes, min(sizes) // min_slots)
