@@ -21,6 +21,7 @@ from protocol.formats.record_fields import find_fault, find_state_fault, line_pa
 from protocol.formats.refusals import Tampered
 
 MAX_PARSED_BYTES = 1 << 26  # largest shard whose records stay parsed in memory; all shipped ones are smaller
+PARSED_TOGETHER = 32  # lines of a small shard
 DIGEST_BYTES = 32  # bytes of a SHA-256
 
 
@@ -115,8 +116,10 @@ class ParsedRecords(list[Record]):
     def __init__(self) -> None:
         super().__init__()
         self._lines: list[bytes] = []
+        self._texts = _SharedTexts(*HEAD_TEXTS, "trajectory")
 
-    def add(self, record: Record, line: bytes) -> None:
+    def add(self, record: Record, line: bytes, end: int) -> None:
+        self._texts.share(record["body"])
         self.append(record)
         self._lines.append(line)
 
@@ -179,7 +182,7 @@ class LazyRecords(_RecordSequence):
         return files.open_plain(self._path, memory_share=shards.MEMORY_SHARE)
 
     def _read_record(self, file: IO[bytes], index: int) -> Record:
-        record: Record = _DECODE(self._read_line(file, index).decode())[0]
+        record: Record = json.loads(self._read_line(file, index))
         self._texts.share(record["body"])  # equal texts are compared faster if they are one object
         return record
 
@@ -217,7 +220,7 @@ class JoinedRecords(_RecordSequence):
         return itertools.chain.from_iterable(self._parts)
 
     def bodies(self, indices: Iterable[int]) -> Iterator[bytes]:
-        return (_ENCODE(self[index]["body"]).encode() for index in indices)
+        return (canonical.encode(self[index]["body"]) for index in indices)
 
 
 KEEPS_HEADS = (ParsedRecords, LazyRecords, JoinedRecords)
@@ -230,25 +233,19 @@ def read_shard(path: Path) -> ShardContent:
     TooLarge above half of this machine's memory.
     """
     with shards.open_shard(path) as file, pause_gc():
-        records = ParsedRecords()
-        lazy_records = LazyRecords(path) if shards.plain_bytes(path) > MAX_PARSED_BYTES else None
+        is_large = shards.plain_bytes(path) > MAX_PARSED_BYTES
+        records = LazyRecords(path) if is_large else ParsedRecords()
         digest, chain, end, torn = hashlib.sha256(), journal.START, 0, 0
-        texts = _SharedTexts(*HEAD_TEXTS, "trajectory")
-        for number, raw in enumerate(iter_lines(path, file), start=1):
-            digest.update(raw)
-            end += len(raw)
-            if not raw.endswith(b"\n"):
-                torn = len(raw)
-                break
-            source, data = f"{path.name}:{number}", raw[:-1]
-            record = _parse_exact(data, chain) or _parse_chained(data, chain, source)
-            chain = record["chain"]
-            if lazy_records is not None:
-                lazy_records.add(record, data, end)
-            else:
-                texts.share(record["body"])
-                records.add(record, data)
-    return ShardContent(records if lazy_records is None else lazy_records, torn, digest.hexdigest(), end, chain)
+        lines = iter_lines(path, file)
+        while group := [*itertools.islice(lines, 1 if is_large else PARSED_TOGETHER)]:
+            digest.update(b"".join(group))
+            if not group[-1].endswith(b"\n"):
+                torn = len(group.pop())
+            group = [line[:-1] for line in group]
+            for record, line in zip(_parse_group(group, chain, path.name, len(records) + 1), group, strict=True):
+                chain, end = record["chain"], end + len(line) + 1
+                records.add(record, line, end)
+    return ShardContent(records, torn, digest.hexdigest(), end + torn, chain)
 
 
 def iter_lines(path: Path, file: IO[bytes]) -> Iterator[bytes]:
@@ -274,9 +271,17 @@ def format_line(body: bytes, costs: bytes, chain: str) -> tuple[bytes, str]:
     return b'{"body":%b,"chain":"%b","costs":%b,"sha256":"%b"}' % (body, *tail), new_chain
 
 
-def parse_record(line: bytes, source: str) -> Record:
-    """Parse one line without its chain. Raises Tampered for a wrong digest and for invalid fields."""
-    record = _parse_line(line, source)
+def parse_record(line: bytes, source: str, chain: str | None = None) -> Record:
+    """Parse one line, after `chain` if it is given. Raises Tampered for a wrong digest or chain, and invalid fields."""
+    parsed = canonical.loads(line, source)
+    if not isinstance(parsed, dict) or parsed.keys() != Record.__annotations__.keys():
+        raise Tampered(f"{source}: not a record")
+    record: Record = parsed  # type: ignore[assignment]  # its keys were just compared
+    content = canonical.encode({"body": record["body"], "costs": record["costs"]})
+    if hashlib.sha256(content).hexdigest() != record["sha256"]:
+        raise Tampered(f"{source}: its digest does not match body and costs; the line was edited")
+    if chain is not None and journal.next_chain(chain, record["sha256"]) != record["chain"]:
+        raise Tampered(f"{source}: does not continue the line before; lines were removed, added or swapped")
     if wrong := find_fault(record["body"], record["costs"]):
         raise Tampered(f"{source}: {wrong}")
     return record
@@ -296,39 +301,32 @@ def _head(record: Record) -> RecordHead:
     )
 
 
-def _parse_exact(data: bytes, chain: str) -> Record | None:
-    """Parse a line that equals what `ShardWriter` would append after `chain`, with valid fields; return None for any
-    other line, in which `_parse_chained` and `find_fault` then find the fault, and for a few valid ones.
+def _parse_group(lines: Sequence[bytes], chain: str, name: str, number: int) -> list[Record]:
+    """Parse lines after `chain`, from line `number` of a shard. Raises Tampered with the fault of the first invalid."""
+    if (records := _parse_exact(lines, chain)) is not None:
+        return records
+    records = []
+    for line in lines:
+        records.append(parse_record(line, f"{name}:{number + len(records)}", chain))
+        chain = records[-1]["chain"]
+    return records
+
+
+def _parse_exact(lines: Sequence[bytes], chain: str) -> list[Record] | None:
+    """Parse lines that equal what `ShardWriter` would append after `chain`, with valid fields, all at once: equal keys
+    are one object, which takes half of the memory. Return None for others, in which `parse_record` finds the fault.
     """
+    for data in lines:
+        if (line := line_pattern().fullmatch(data)) is None:
+            return None
+        expected, chain = format_line(line["body"], line["costs"], chain)
+        if data != expected:
+            return None
     try:
-        text = data.decode()
+        records: list[Record] = json.loads((b"[%b]" % b",".join(lines)).decode())
     except UnicodeDecodeError:
         return None
-    if (line := line_pattern().fullmatch(data)) and data == format_line(line["body"], line["costs"], chain)[0]:
-        record: Record = _DECODE(text)[0]
-        return None if find_state_fault(record["body"]) else record
-    return None
-
-
-def _parse_chained(line: bytes, chain: str, source: str) -> Record:
-    """Parse a line after `chain`. Raises Tampered with the fault of an invalid line."""
-    record = _parse_line(line, source)
-    if journal.next_chain(chain, record["sha256"]) != record["chain"]:
-        raise Tampered(f"{source}: does not continue the line before; lines were removed, added or swapped")
-    if wrong := find_fault(record["body"], record["costs"]):
-        raise Tampered(f"{source}: {wrong}")
-    return record
-
-
-def _parse_line(line: bytes, source: str) -> Record:
-    parsed = canonical.loads(line, source)
-    if not isinstance(parsed, dict) or parsed.keys() != Record.__annotations__.keys():
-        raise Tampered(f"{source}: not a record")
-    record: Record = parsed  # type: ignore[assignment]  # its keys were just compared
-    content = canonical.encode({"body": record["body"], "costs": record["costs"]})
-    if hashlib.sha256(content).hexdigest() != record["sha256"]:
-        raise Tampered(f"{source}: its digest does not match body and costs; the line was edited")
-    return record
+    return None if any(find_state_fault(record["body"]) for record in records) else records
 
 
 # The text around the body in a line of canonical JSON; the digests and costs after the body never contain it.
@@ -387,18 +385,7 @@ def outcome_digest(records: Sequence[Record]) -> str:
     outcome = hashlib.sha256()
     keys = [head.key for head in record_heads(records)]
     order = sorted(range(len(keys)), key=keys.__getitem__)
-    if isinstance(records, KEEPS_HEADS):
-        bodies = records.bodies(order)
-    else:
-        bodies = (_ENCODE(records[index]["body"]).encode() for index in order)
-    for body in bodies:
+    encoded = (canonical.encode(records[index]["body"]) for index in order)
+    for body in records.bodies(order) if isinstance(records, KEEPS_HEADS) else encoded:
         outcome.update(body + b"\n")
     return outcome.hexdigest()
-
-
-def _refuse_number(text: str) -> Any:
-    raise ValueError(f"{text} is not a whole number")
-
-
-_DECODE = json.JSONDecoder(parse_float=_refuse_number, parse_constant=_refuse_number).raw_decode
-_ENCODE = json.JSONEncoder(ensure_ascii=False, sort_keys=True, separators=(",", ":")).encode

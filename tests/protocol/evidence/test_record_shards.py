@@ -74,6 +74,79 @@ def test_no_acknowledged_record_is_lost_when_the_writer_is_killed(tmp_path):
         assert len(found) == len(set(found))
 
 
+LANES = [
+    *(body("0" * 64, "full", f"p{number}") | {"text": f"answer {number}"} for number in range(100)),
+    body("0" * 64, "full", "p100") | {"tokens": 2**53 - 1},  # valid, but not of the form of most lines
+    *(body("0" * 64, "full", f"p{number}") for number in range(101, 200)),
+]
+
+
+@pytest.fixture(params=["parsed together", "one by one"])
+def many(request, tmp_path, monkeypatch):
+    """A shard of more lines than are parsed together, read from memory and from its file."""
+    with ShardWriter(tmp_path / "records") as shard:
+        shard.append([(lane, COSTS) for lane in LANES])
+    if request.param == "one by one":
+        monkeypatch.setattr(record_lines, "MAX_PARSED_BYTES", -1)
+    return tmp_path / "records" / "shard-0.jsonl"
+
+
+def test_lines_that_are_parsed_together_are_what_each_is_alone(many):
+    content = record_lines.read_shard(many)
+    assert list(content.records) == [json.loads(line) for line in many.read_bytes().splitlines()]
+    assert [record["body"] for record in content.records] == LANES
+    assert (content.torn, content.size, content.sha256) == (
+        0,
+        many.stat().st_size,
+        hashlib.sha256(many.read_bytes()).hexdigest(),
+    )
+
+
+@pytest.mark.parametrize("number", [1, 32, 33, 101, 102, 200])
+@pytest.mark.parametrize(
+    ("was", "now"), [(b'"stop":"eos"', b'"stop":"aha"'), (b'"text":"', b'"text":"\xff'), (b"{", b"[")]
+)
+def test_the_first_line_that_was_edited_is_named(many, number, was, now):
+    lines = many.read_bytes().splitlines(keepends=True)
+    for edited in sorted({number, 200}):
+        assert was in lines[edited - 1]
+        lines[edited - 1] = lines[edited - 1].replace(was, now, 1)
+        many.write_bytes(b"".join(lines))
+        with pytest.raises(Tampered, match=rf"^shard-0\.jsonl:{number}: "):
+            record_lines.read_shard(many)
+
+
+@pytest.mark.parametrize("number", [1, 33, 64])
+def test_a_body_that_contradicts_its_state_is_named_among_many(many, number):
+    chain, lines = "0" * 64, []
+    for position, lane in enumerate(LANES, 1):
+        changed = lane | {"reason": "none"} if position == number else lane
+        line, chain = record_lines.format_line(canonical.dumps(changed), canonical.dumps(COSTS), chain)
+        lines.append(line + b"\n")
+    many.write_bytes(b"".join(lines))
+    with pytest.raises(Tampered, match=rf"^shard-0\.jsonl:{number}: body\.reason: must be empty in the state ok$"):
+        record_lines.read_shard(many)
+
+
+@pytest.mark.parametrize("number", [1, 32, 33, 64, 101, 102])
+def test_a_line_that_was_removed_is_missed_at_the_next(many, number):
+    lines = many.read_bytes().splitlines(keepends=True)
+    many.write_bytes(b"".join(lines[: number - 1] + lines[number:]))
+    with pytest.raises(Tampered, match=rf"^shard-0\.jsonl:{number}: does not continue the line before"):
+        record_lines.read_shard(many)
+
+
+def test_lines_after_a_torn_tail_and_before_it(many):
+    whole = many.read_bytes()
+    for cut in (1, 300, len(whole) // 2):
+        many.write_bytes(whole[:-cut])
+        content = record_lines.read_shard(many)
+        n_whole = whole[:-cut].count(b"\n")
+        assert [record["body"] for record in content.records] == LANES[:n_whole]
+        assert content.torn == len(whole[:-cut].rpartition(b"\n")[2])
+        assert content.size == len(whole) - cut
+
+
 @pytest.mark.parametrize("cut", [1, 2, 100, 700])
 def test_a_torn_tail_is_truncated_and_the_rest_kept(place, cut):
     path = place / "shard-0.jsonl"
@@ -307,10 +380,8 @@ def test_a_line_as_it_was_written_is_read_alike_at_once_and_step_by_step(tmp_pat
     with ShardWriter(tmp_path) as shard:
         shard.append([(body("0" * 64, "full", "p2") | {"text": text}, COSTS)])
     (line,) = (tmp_path / "shard-0.jsonl").read_bytes().splitlines()
-    at_once = record_lines._parse_exact(line, "0" * 64)
-    assert (
-        at_once == record_lines._parse_chained(line, "0" * 64, "shard-0.jsonl:1") == records.read_records(tmp_path)[0]
-    )
+    (at_once,) = record_lines._parse_exact([line], "0" * 64)
+    assert at_once == record_lines.parse_record(line, "shard-0.jsonl:1", "0" * 64) == records.read_records(tmp_path)[0]
     assert at_once["body"]["text"] == text
 
 
@@ -332,9 +403,9 @@ def test_no_other_spelling_of_a_line_is_read_at_once(tmp_path, was, now):
         shard.append([(body("0" * 64, "full", "p2") | {"tokens": 3}, COSTS)])
     (line,) = (tmp_path / "shard-0.jsonl").read_bytes().splitlines()
     assert was in line
-    assert record_lines._parse_exact(line.replace(was, now, 1), "0" * 64) is None
+    assert record_lines._parse_exact([line.replace(was, now, 1)], "0" * 64) is None
     with pytest.raises(Tampered):
-        record_lines._parse_chained(line.replace(was, now, 1), "0" * 64, "shard-0.jsonl:1")
+        record_lines.parse_record(line.replace(was, now, 1), "shard-0.jsonl:1", "0" * 64)
 
 
 @pytest.mark.parametrize("text", TEXTS)
