@@ -392,16 +392,3 @@ def test_what_an_honest_policy_may_do(name, call_policy):
 def test_what_a_policy_writes_changes_nothing(cheat, run_policy):
     """Its view is a copy: neither its own lane nor that of another arm reads what it wrote."""
     assert run_policy(cheat) == run_policy("honest")
-
-
-@pytest.mark.parametrize(("name", "is_told"), [("native kernel", False), ("mine", True)])
-def test_threads_that_the_native_kernel_begins_are_not_of_a_policy(name, is_told):
-    from concurrent.futures import ThreadPoolExecutor
-
-    from protocol.engine.native.network import THREADS
-
-    assert THREADS == "native kernel"
-    before = process_state._list_threads()
-    with ThreadPoolExecutor(2, thread_name_prefix=name) as pool:
-        pool.submit(int).result()
-        assert (process_state._list_threads() != before) == is_told

@@ -19,7 +19,7 @@ from protocol.formats import files
 from protocol.formats.refusals import BadInput
 
 SOURCE = Path(__file__).with_name("step.cpp")
-FLAGS = ("-O3", "-std=c++17", "-ffp-contract=off", "-shared", "-fPIC")
+FLAGS = ("-O3", "-std=c++17", "-ffp-contract=off", "-shared", "-fPIC", "-pthread")
 INSTRUCTIONS = {"AVX512": ("-mavx512f", "-mavx512dq", "-mavx2", "-mfma"), "AVX2": ("-mavx2", "-mfma"), "ARM": ()}
 """Compiler flags by the instructions of a processor. They change no number."""
 COMPILERS = ("c++", "g++", "clang++")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Collection
 from concurrent.futures import ThreadPoolExecutor
-from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -20,9 +19,9 @@ from protocol.layers.layer_kinds import head_width, layers_of
 if TYPE_CHECKING:
     from transformers import PreTrainedConfig, PreTrainedModel
 
-THREADS = "native kernel"  # what the names of its threads begin with
 FAMILIES = ("llama", "qwen2", "qwen3")
 WIDTHS = (32, 64, 128)
+ENOUGH = 1 << 20  # multiplications for which a thread is worth its start
 PANEL, QUANTUM = 32, 16
 """Columns that the kernel packs together; what divides the sizes of a network."""
 
@@ -130,7 +129,8 @@ class NativeOutput(NamedTuple):
 class NativeNetwork:
     """The packed weights of a network, which share no memory with it but the embedding.
 
-    Rows are divided among torch's threads. No number depends on how many there are, or on the other rows.
+    torch's number of threads share the columns of products and the heads of attention, so that each weight is read
+    once. No number depends on how many there are, or on the other rows.
     """
 
     def __init__(self, network: PreTrainedModel, positions: int) -> None:
@@ -149,13 +149,13 @@ class NativeNetwork:
         self.vocabulary: int = config.vocab_size
         self.positions = positions
         self.threads = torch.get_num_threads()
-        self.executor = ThreadPoolExecutor(self.threads, thread_name_prefix=THREADS)
         hidden, self.width = config.hidden_size, head_width(config)
         self.heads, self.kv_heads = config.num_attention_heads, config.num_key_value_heads
         if self.heads % self.kv_heads:
             raise BadInput(f"model: {self.kv_heads} KV heads do not divide {self.heads} query heads")
         blocks: Any = base.layers
-        layers = (Layer * len(blocks))(*self.executor.map(self.pack_layer, blocks))
+        with ThreadPoolExecutor(self.threads) as executor:
+            layers = (Layer * len(blocks))(*executor.map(self.pack_layer, blocks))
         self.layers = layers
         self.embedding = check_tensor(base.embed_tokens.weight, self.vocabulary, hidden).detach()
         angles = base.rotary_emb(torch.zeros(1), torch.arange(positions)[None])
@@ -177,6 +177,7 @@ class NativeNetwork:
             head=self.pack(hidden, (self.vocabulary, head)),
         )
         self.fed = (self.heads + 2 * self.kv_heads) * self.width
+        self.of_layer = 3 * hidden * config.intermediate_size  # products of a row, of which attention has few
 
     def pack_layer(self, block: Any) -> Layer:
         attention, mlp = block.self_attn, block.mlp
@@ -230,26 +231,23 @@ class NativeNetwork:
         projections: whether they are. hidden: layers of which the output is.
         """
         self.check_rows(rows, hidden)
-        lanes = len(rows.tokens) // rows.new
-        parts = min(self.threads, lanes)
-        if parts == 1:
-            return self.forward_part(rows, projections, hidden)
-        ends = [part * lanes // parts * rows.new for part in range(parts + 1)]
-        pieces = [rows.part(slice(*bounds)) for bounds in pairwise(ends)]
-        results = list(self.executor.map(lambda piece: self.forward_part(piece, projections, hidden), pieces))
-        return NativeOutput(
-            torch.cat([result.logits for result in results]),
-            torch.cat([result.projections for result in results], 1),
-            {layer: torch.cat([result.hidden[layer] for result in results]) for layer in hidden},
-        )
+        count, layers = len(rows.tokens), self.network.layers
+        answers = np.arange(rows.new - 1, count, rows.new)
+        logits = torch.empty(len(answers), self.vocabulary)
+        projected = torch.empty(layers if projections else 0, count, self.fed)
+        outputs = {layer: torch.empty(count, self.network.hidden) for layer in hidden}
+        hidden_addresses = np.array([outputs[layer].data_ptr() if layer in outputs else 0 for layer in range(layers)])
+        structure = build_rows(rows)
+        structure.answers, structure.n_answers = answers.ctypes.data, len(answers)
+        structure.logits, structure.hidden = logits.data_ptr(), hidden_addresses.ctypes.data
+        structure.projections = projected.data_ptr() if projections else None
+        self.call(self.library.forward, count * layers * self.of_layer, structure)
+        return NativeOutput(logits, projected, outputs)
 
-    def share_rows(self, function: Any, layer: int, *tables: Tensor) -> None:
-        """Call a function of the kernel on the rows of these tables, divided among the threads."""
-        parts = zip(*(table.tensor_split(self.threads) for table in tables), strict=True)
-        list(self.executor.map(lambda part: self.call(function, layer, len(part[0]), *part), parts))
-
-    def call(self, function: Any, *arguments: int | Tensor) -> None:
-        function(ctypes.byref(self.network), *map(as_argument, arguments))
+    def call(self, function: Any, products: int, *arguments: int | Tensor | Rows) -> None:
+        """Call a function of the kernel that computes about so many products by several threads, if they are enough."""
+        threads = min(self.threads, 1 + products // ENOUGH)
+        function(ctypes.byref(self.network), ctypes.c_int64(threads), *map(as_argument, arguments))
 
     def check_rows(self, rows: NativeRows, hidden: Collection[int]) -> None:
         """Raise ValueError for a table that leads the kernel outside the numbers of the network.
@@ -287,24 +285,11 @@ class NativeNetwork:
             *(table.ctypes.data_as(ctypes.c_void_p) for table in (sources, stored.weights, stored.raw)),
         )
 
-    def forward_part(self, rows: NativeRows, projections: bool, hidden: Collection[int]) -> NativeOutput:
-        """Run the kernel on rows of whole lanes, in this thread."""
-        count, layers = len(rows.tokens), self.network.layers
-        answers = np.arange(rows.new - 1, count, rows.new)
-        logits = torch.empty(len(answers), self.vocabulary)
-        projected = torch.empty(layers if projections else 0, count, self.fed)
-        outputs = {layer: torch.empty(count, self.network.hidden) for layer in hidden}
-        hidden_addresses = np.array([outputs[layer].data_ptr() if layer in outputs else 0 for layer in range(layers)])
-        structure = build_rows(rows)
-        structure.answers, structure.n_answers = answers.ctypes.data, len(answers)
-        structure.logits, structure.hidden = logits.data_ptr(), hidden_addresses.ctypes.data
-        structure.projections = projected.data_ptr() if projections else None
-        self.library.forward(ctypes.byref(self.network), ctypes.byref(structure))
-        return NativeOutput(logits, projected, outputs)
 
-
-def as_argument(value: float | Tensor | Numbers) -> ctypes.c_int64 | ctypes.c_double | ctypes.c_void_p:
-    """Return an integer, a float64, or the address of contiguous numbers."""
+def as_argument(value: float | Tensor | Numbers | Rows) -> Any:
+    """Return an integer, a float64, or the address of a structure or of contiguous numbers."""
+    if isinstance(value, Rows):
+        return ctypes.byref(value)
     if isinstance(value, int):
         return ctypes.c_int64(value)
     if isinstance(value, float):

@@ -5,11 +5,15 @@
 // a dot product or a mean keeps 16 partial sums, of which sum() adds i and i + 8, then 4, 2 and 1 apart. Every
 // multiplication that is followed by an addition is an explicit fused one, and the compiler may fuse no others.
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <cstdint>
 #include <cstring>
 #include <initializer_list>
 #include <memory>
+#include <system_error>
+#include <thread>
+#include <vector>
 #if defined(__AVX2__)
 #include <immintrin.h>
 #elif defined(__ARM_NEON)
@@ -22,6 +26,7 @@ constexpr int WIDTH = 16;          // floats of a V
 constexpr int PANEL = 2 * WIDTH;   // columns that are packed together
 constexpr int64_t BLOCK = 512;     // factors that one accumulator adds up
 constexpr int64_t AT_ONCE = 126;   // rows that pass through all layers while their numbers are in the cache
+constexpr int64_t SPINS = 2000;    // how often a thread looks for the others before it lets another run
 
 // LANES: floats of a register. TILE: rows of a product that are computed together. Neither changes a number.
 #if defined(__AVX512F__) && defined(__AVX512DQ__)
@@ -163,27 +168,82 @@ void multiply_rows(int64_t rows, const float* x, int64_t x_stride, int64_t facto
         multiply_rows<ROWS - 1>(rows, x, x_stride, factors, panel, out, out_stride, columns, add);
 }
 
+// Threads that compute the same rows together, which meet before one reads what another wrote.
+struct Team {
+    int64_t size = 1;
+    std::atomic<int64_t> arrived{0}, round{0};
+
+    void meet() {
+        if (size == 1) return;
+        const int64_t now = round.load();
+        if (arrived.fetch_add(1) + 1 == size) {
+            arrived.store(0);
+            round.store(now + 1);
+        }
+        for (int64_t turn = 0; round.load() == now; turn++)
+            if (turn > SPINS) std::this_thread::yield();
+    }
+};
+
+struct Member {  // one thread of a team
+    Team* team;
+    int64_t number;
+
+    void meet() const { team->meet(); }
+    // Call f with each number below `count` that is this thread's.
+    template <typename F> void each(int64_t count, F f) const {
+        const int64_t end = count * (number + 1) / team->size;
+        for (int64_t i = count * number / team->size; i < end; i++) f(i);
+    }
+};
+
+// Call f with each member of a team of `size` threads, or of as many as the system grants.
+template <typename F> void run_team(int64_t size, F f) {
+    Team team;
+    std::atomic<bool> is_complete{false};
+    std::vector<std::thread> others;
+    others.reserve(size);
+    try {
+        for (int64_t number = 1; number < size; number++)
+            others.emplace_back([&, number] {
+                while (!is_complete.load()) std::this_thread::yield();
+                f(Member{&team, number});
+            });
+    } catch (const std::system_error&) {
+    }
+    team.size = int64_t(others.size()) + 1;
+    is_complete.store(true);
+    f(Member{&team, 0});
+    for (std::thread& other : others) other.join();
+}
+
 struct Linear {  // a weight [columns, factors] in panels [panel, factor, PANEL], and its bias or null
     const float *panels, *bias;
     int64_t columns, factors;
 };
 
-// out[row] = x[row] W + bias; adds it to what is there if `add`.
-void multiply(const Linear& linear, int64_t rows, const float* x, float* out, bool add) {
+// The member's share of out[row] = x[row] W + bias: panels of columns, of a part of the rows where there are few panels
+// for many threads. Adds it to what is there if `add`.
+void multiply(const Linear& linear, int64_t rows, const float* x, float* out, bool add, Member member) {
+    const int64_t panels = (linear.columns + PANEL - 1) / PANEL, tiles = (rows + TILE - 1) / TILE;
+    const int64_t wanted = member.team->size == 1 ? 1 : std::min(4 * member.team->size / panels + 1, tiles);
+    const int64_t height = (tiles + wanted - 1) / wanted * TILE;  // rows of a part
+    const int64_t shares = panels * ((rows + height - 1) / height);
     for (int64_t from = 0; from < linear.factors; from += BLOCK) {
-        int64_t factors = linear.factors - from < BLOCK ? linear.factors - from : BLOCK;
-        for (int64_t column = 0; column < linear.columns; column += PANEL) {
+        int64_t factors = std::min(linear.factors - from, BLOCK);
+        member.each(shares, [&](int64_t share) {
+            const int64_t column = share % panels * PANEL, columns = std::min<int64_t>(linear.columns - column, PANEL);
+            const int64_t first = share / panels * height, end = std::min(first + height, rows);
             const float* panel = linear.panels + column * linear.factors + from * PANEL;
-            int64_t columns = linear.columns - column < PANEL ? linear.columns - column : PANEL;
-            for (int64_t row = 0; row < rows; row += TILE)
-                multiply_rows<TILE>(rows - row < TILE ? rows - row : TILE, x + row * linear.factors + from,
+            for (int64_t row = first; row < end; row += TILE)
+                multiply_rows<TILE>(std::min<int64_t>(end - row, TILE), x + row * linear.factors + from,
                                     linear.factors, factors, panel, out + row * linear.columns + column,
                                     linear.columns, columns, add || from);
-        }
+            for (int64_t row = first; linear.bias && from + factors == linear.factors && row < end; row++)
+                for (int64_t i = 0; i < columns; i++)
+                    out[row * linear.columns + column + i] += linear.bias[column + i];
+        });
     }
-    if (linear.bias)
-        for (int64_t row = 0; row < rows; row++)
-            for (int64_t i = 0; i < linear.columns; i++) out[row * linear.columns + i] += linear.bias[i];
 }
 
 // RMSNorm of `size` numbers, a multiple of 16 (Zhang and Sennrich, arXiv:1910.07467).
@@ -320,12 +380,15 @@ struct Rows {  // rows of one lane stand together, in the order of their tokens
     const int64_t* strides;  // [row]: numbers from one query head to the next in weights and logits
 };
 
-static void normalise_rows(const Network& net, const float* weight, int64_t count, const float* x, float* out) {
-    for (int64_t row = 0; row < count; row++)
+static void normalise_rows(const Network& net, const float* weight, int64_t count, const float* x, float* out,
+                           Member member) {
+    member.each(count, [&](int64_t row) {
         normalise(x + row * net.hidden, weight, net.hidden, net.epsilon, out + row * net.hidden);
+    });
+    member.meet();
 }
 
-struct Workspace {  // of a block of `count` rows in a layer
+struct Workspace {  // of a block of `count` rows in a layer, which a team shares
     std::unique_ptr<float[]> normed, gated, activated;
     Workspace(const Network& net, int64_t count)
         : normed(allocate(count * net.hidden)), gated(allocate(count * 2 * net.intermediate)),
@@ -334,37 +397,45 @@ struct Workspace {  // of a block of `count` rows in a layer
 
 // A layer before its attention: of x [row, hidden], the queries, keys and values after RoPE.
 static void project_block(const Network& net, const Layer& layer, int64_t count, const int64_t* positions,
-                          const float* x, float* projected, Workspace& space) {
-    const int64_t width = net.width, fed = (net.heads + 2 * net.kv_heads) * width;
-    normalise_rows(net, layer.attention_norm, count, x, space.normed.get());
-    multiply(layer.projections, count, space.normed.get(), projected, false);
-    for (int64_t row = 0; row < count; row++)
-        for (int64_t head = 0; head < net.heads + net.kv_heads; head++) {
-            const float* norm = head < net.heads ? layer.query_norm : layer.key_norm;
-            float* numbers = projected + row * fed + head * width;
-            if (norm) normalise(numbers, norm, width, net.epsilon, numbers);
-            rotate(numbers, net.cosines + positions[row] * width, net.sines + positions[row] * width, width);
-        }
+                          const float* x, float* projected, Workspace& space, Member member) {
+    const int64_t width = net.width, turned = net.heads + net.kv_heads, fed = (turned + net.kv_heads) * width;
+    normalise_rows(net, layer.attention_norm, count, x, space.normed.get(), member);
+    multiply(layer.projections, count, space.normed.get(), projected, false, member);
+    member.meet();
+    member.each(count * turned, [&](int64_t place) {
+        const int64_t row = place / turned, head = place % turned;
+        const float* norm = head < net.heads ? layer.query_norm : layer.key_norm;
+        float* numbers = projected + row * fed + head * width;
+        if (norm) normalise(numbers, norm, width, net.epsilon, numbers);
+        rotate(numbers, net.cosines + positions[row] * width, net.sines + positions[row] * width, width);
+    });
+    member.meet();
 }
 
 // A layer after its attention: x becomes its output.
 static void finish_block(const Network& net, const Layer& layer, int64_t count, const float* attended, float* x,
-                         Workspace& space) {
-    multiply(layer.output, count, attended, x, true);
-    normalise_rows(net, layer.mlp_norm, count, x, space.normed.get());
-    multiply(layer.gate_up, count, space.normed.get(), space.gated.get(), false);
-    for (int64_t row = 0; row < count; row++)
-        for (int64_t i = 0; i < net.intermediate; i += WIDTH) {
-            const float* place = &space.gated[row * 2 * net.intermediate + i];
-            V gate = load(place), one = splat(1.0f);
-            V silu = gate / (one + exponential(splat(0.0f) - gate));
-            store(&space.activated[row * net.intermediate + i], silu * load(place + net.intermediate));
-        }
-    multiply(layer.down, count, space.activated.get(), x, true);
+                         Workspace& space, Member member) {
+    const int64_t vectors = net.intermediate / WIDTH;
+    multiply(layer.output, count, attended, x, true, member);
+    member.meet();
+    normalise_rows(net, layer.mlp_norm, count, x, space.normed.get(), member);
+    multiply(layer.gate_up, count, space.normed.get(), space.gated.get(), false, member);
+    member.meet();
+    member.each(count * vectors, [&](int64_t place) {
+        const float* numbers = &space.gated[(place + place / vectors * vectors) * WIDTH];
+        V gate = load(numbers), one = splat(1.0f);
+        V silu = gate / (one + exponential(splat(0.0f) - gate));
+        store(&space.activated[place * WIDTH], silu * load(numbers + net.intermediate));
+    });
+    member.meet();
+    multiply(layer.down, count, space.activated.get(), x, true, member);
+    member.meet();
 }
 
 // Feed rows from..from + count - 1: x [row, hidden], on entry the embeddings, becomes the output of the last layer.
-static void feed(const Network& net, const Rows* rows, int64_t from, int64_t count, float* x) {
+// own: room for projections [row], if the caller requests none; attended: for the output of the attention.
+static void feed(const Network& net, const Rows* rows, int64_t from, int64_t count, float* x, float* own,
+                 float* attended, Workspace& space, Member member) {
     const int64_t width = net.width, group = net.heads / net.kv_heads;
     const int64_t of_queries = net.heads * width, of_keys = net.kv_heads * width, fed = of_queries + 2 * of_keys;
     const Attend* attend_group = width == 32 ? ATTEND<2> : width == 64 ? ATTEND<4> : ATTEND<8>;
@@ -375,81 +446,103 @@ static void feed(const Network& net, const Rows* rows, int64_t from, int64_t cou
         for (int64_t i = 0; i < count * net.kv_heads; i++) if (most < lengths[i] + 1) most = lengths[i] + 1;
     }
     const int64_t stride = (most + WIDTH - 1) / WIDTH * WIDTH;
-    auto own = allocate(rows->projections ? 0 : count * fed), attended = allocate(count * of_queries);
     auto scores = allocate(together * stride);
-    Workspace space(net, count);
     for (int64_t number = 0; number < net.layers; number++) {
         const Layer& layer = net.layer[number];
         const int64_t first = number * rows->count + from;
-        float* projected = rows->projections ? rows->projections + first * fed : own.get();
-        project_block(net, layer, count, rows->positions + from, x, projected, space);
-        for (int64_t row = 0; row < count; row++) {
-            const float *key = projected + row * fed + of_queries, *value = key + of_keys;
-            for (int64_t head = 0; head < net.kv_heads; head++) {
-                const int64_t place = (first + row) * net.kv_heads + head, slot = rows->lengths[place] * width;
-                std::memcpy(rows->keys[place] + slot, key + head * width, width * sizeof(float));
-                std::memcpy(rows->values[place] + slot, value + head * width, width * sizeof(float));
-            }
-        }
-        for (int64_t row = 0; row < count; row++) {
+        float* projected = rows->projections ? rows->projections + first * fed : own;
+        project_block(net, layer, count, rows->positions + from, x, projected, space, member);
+        member.each(count * net.kv_heads, [&](int64_t i) {
+            const float* key = projected + i / net.kv_heads * fed + of_queries + i % net.kv_heads * width;
+            const int64_t place = first * net.kv_heads + i, slot = rows->lengths[place] * width;
+            std::memcpy(rows->keys[place] + slot, key, width * sizeof(float));
+            std::memcpy(rows->values[place] + slot, key + of_keys, width * sizeof(float));
+        });
+        member.meet();
+        member.each(count * net.kv_heads, [&](int64_t i) {
+            const int64_t row = i / net.kv_heads, head = i % net.kv_heads, place = first * net.kv_heads + i;
             float* weights = rows->weights ? rows->weights[first + row] : nullptr;
             float* raw = rows->raw ? rows->raw[first + row] : nullptr;
-            const int64_t apart = rows->strides ? rows->strides[from + row] : 0;
-            for (int64_t head = 0; head < net.kv_heads; head++) {
-                const int64_t place = (first + row) * net.kv_heads + head, n = rows->lengths[place] + 1;
-                for (int64_t of_group = 0; of_group < group; of_group += together) {
-                    const int64_t query = head * group + of_group;
-                    const int64_t queries = group - of_group < together ? group - of_group : together;
-                    attend_group[queries](projected + row * fed + query * width, net.scale, rows->keys[place],
-                                          rows->values[place], n, scores.get(), stride,
-                                          raw ? raw + query * apart : nullptr, apart,
-                                          &attended[row * of_queries + query * width]);
-                    for (int64_t i = 0; weights && i < queries; i++)
-                        std::memcpy(weights + (query + i) * apart, &scores[i * stride], n * sizeof(float));
-                }
+            const int64_t apart = rows->strides ? rows->strides[from + row] : 0, n = rows->lengths[place] + 1;
+            for (int64_t of_group = 0; of_group < group; of_group += together) {
+                const int64_t query = head * group + of_group;
+                const int64_t queries = group - of_group < together ? group - of_group : together;
+                attend_group[queries](projected + row * fed + query * width, net.scale, rows->keys[place],
+                                      rows->values[place], n, scores.get(), stride,
+                                      raw ? raw + query * apart : nullptr, apart,
+                                      attended + row * of_queries + query * width);
+                for (int64_t j = 0; weights && j < queries; j++)
+                    std::memcpy(weights + (query + j) * apart, &scores[j * stride], n * sizeof(float));
             }
-        }
-        finish_block(net, layer, count, attended.get(), x, space);
+        });
+        member.meet();
+        finish_block(net, layer, count, attended, x, space, member);
         if (rows->hidden && rows->hidden[number])
-            std::memcpy(rows->hidden[number] + from * net.hidden, x, count * net.hidden * sizeof(float));
+            member.each(count, [&](int64_t row) {
+                std::memcpy(rows->hidden[number] + (from + row) * net.hidden, x + row * net.hidden,
+                            net.hidden * sizeof(float));
+            });
     }
 }
 
-// The logits [row, token] of the output x of the last layer.
-void answer(const Network* network, int64_t count, const float* x, float* logits) {
+// The logits [row, token] of the output x of the last layer. last: room for x.
+static void answer_rows(const Network& net, int64_t count, const float* x, float* last, float* logits, Member member) {
+    normalise_rows(net, net.norm, count, x, last, member);
+    multiply(net.head, count, last, logits, false, member);
+}
+
+// What follows is called from outside. threads: how many share its columns, rows and heads.
+
+void answer(const Network* network, int64_t threads, int64_t count, const float* x, float* logits) {
     auto last = allocate(count * network->hidden);
-    normalise_rows(*network, network->norm, count, x, last.get());
-    multiply(network->head, count, last.get(), logits, false);
+    run_team(threads, [&](Member member) { answer_rows(*network, count, x, last.get(), logits, member); });
 }
 
-void forward(const Network* network, const Rows* rows) {
+void forward(const Network* network, int64_t threads, const Rows* rows) {
     const Network& net = *network;
-    auto x = allocate(rows->count * net.hidden);
-    for (int64_t row = 0; row < rows->count; row++)
-        std::memcpy(&x[row * net.hidden], net.embedding + rows->tokens[row] * net.hidden, net.hidden * sizeof(float));
-    each_block(rows->count, [&](int64_t from, int64_t n) { feed(net, rows, from, n, &x[from * net.hidden]); });
-    auto last = allocate(rows->n_answers * net.hidden);
-    for (int64_t i = 0; i < rows->n_answers; i++)
-        std::memcpy(&last[i * net.hidden], &x[rows->answers[i] * net.hidden], net.hidden * sizeof(float));
-    answer(network, rows->n_answers, last.get(), rows->logits);
-}
-
-// The rows of a prefill before and after the attention of a layer, which the caller computes.
-void project(const Network* network, int64_t layer, int64_t count, const int64_t* positions, const float* x,
-             float* projected) {
-    const Network& net = *network;
-    Workspace space(net, AT_ONCE);
-    each_block(count, [&](int64_t from, int64_t n) {
-        project_block(net, net.layer[layer], n, positions + from, x + from * net.hidden,
-                      projected + from * (net.heads + 2 * net.kv_heads) * net.width, space);
+    const int64_t block = std::min(rows->count, AT_ONCE), fed = (net.heads + 2 * net.kv_heads) * net.width;
+    auto x = allocate(rows->count * net.hidden), answers = allocate(2 * rows->n_answers * net.hidden);
+    auto own = allocate(rows->projections ? 0 : block * fed), attended = allocate(block * net.heads * net.width);
+    float* last = answers.get() + rows->n_answers * net.hidden;
+    Workspace space(net, block);
+    auto copy = [&](float* to, const float* from) { std::memcpy(to, from, net.hidden * sizeof(float)); };
+    run_team(threads, [&](Member member) {
+        member.each(rows->count, [&](int64_t row) {
+            copy(&x[row * net.hidden], net.embedding + rows->tokens[row] * net.hidden);
+        });
+        member.meet();
+        each_block(rows->count, [&](int64_t from, int64_t n) {
+            feed(net, rows, from, n, &x[from * net.hidden], own.get(), attended.get(), space, member);
+        });
+        member.each(rows->n_answers, [&](int64_t i) {
+            copy(&answers[i * net.hidden], &x[rows->answers[i] * net.hidden]);
+        });
+        member.meet();
+        answer_rows(net, rows->n_answers, answers.get(), last, rows->logits, member);
     });
 }
 
-void finish(const Network* network, int64_t layer, int64_t count, const float* attended, float* x) {
+// The rows of a prefill before and after the attention of a layer, which the caller computes.
+void project(const Network* network, int64_t threads, int64_t layer, int64_t count, const int64_t* positions,
+             const float* x, float* projected) {
     const Network& net = *network;
     Workspace space(net, AT_ONCE);
-    each_block(count, [&](int64_t from, int64_t n) {
-        finish_block(net, net.layer[layer], n, attended + from * net.heads * net.width, x + from * net.hidden, space);
+    run_team(threads, [&](Member member) {
+        each_block(count, [&](int64_t from, int64_t n) {
+            project_block(net, net.layer[layer], n, positions + from, x + from * net.hidden,
+                          projected + from * (net.heads + 2 * net.kv_heads) * net.width, space, member);
+        });
+    });
+}
+
+void finish(const Network* network, int64_t threads, int64_t layer, int64_t count, const float* attended, float* x) {
+    const Network& net = *network;
+    Workspace space(net, AT_ONCE);
+    run_team(threads, [&](Member member) {
+        each_block(count, [&](int64_t from, int64_t n) {
+            finish_block(net, net.layer[layer], n, attended + from * net.heads * net.width, x + from * net.hidden,
+                         space, member);
+        });
     });
 }
 

@@ -24,7 +24,6 @@ from typing import Any
 import numpy as np
 import torch
 
-from protocol.engine.native.network import THREADS
 from protocol.run.executors.surroundings import count_registrations, get_load_recorder
 
 
@@ -93,7 +92,7 @@ _PROCESS: Mapping[str, Callable[[], object]] = MappingProxyType(
         "the functions that run at exit": atexit._ncallbacks,
         "garbage collector callbacks": lambda: [*map(id, gc.callbacks)],
         "the garbage collector": lambda: (gc.isenabled(), gc.get_threshold(), gc.get_debug()),
-        "the threads of the process": lambda: _list_threads(),
+        "the threads of the process": lambda: frozenset(sys._current_frames()),
         "the trace functions of the process": lambda: (sys.gettrace(), sys.getprofile(), threading.gettrace()),
         "interpreter limits": lambda: (
             *(sys.getrecursionlimit(), sys.getswitchinterval(), sys.get_int_max_str_digits()),
@@ -122,9 +121,3 @@ _PROCESS: Mapping[str, Callable[[], object]] = MappingProxyType(
         DISPATCHER: read_dispatcher,
     }
 )
-
-
-def _list_threads() -> frozenset[int | None]:
-    """Return all threads but those of the native kernel, which begin with its first step; no own code starts one."""
-    kernel = {thread.ident for thread in threading.enumerate() if thread.name.startswith(THREADS)}
-    return frozenset(sys._current_frames()) - kernel

@@ -24,6 +24,7 @@ from policies.signals import AttentionSums, EveryLayer, group_mean
 from protocol import engine
 from protocol.engine import LaneFailure, Prompt, Request, batch_rows, sampling
 from protocol.engine.native import library
+from protocol.engine.native import network as native_network
 from protocol.engine.native.network import NativeNetwork, NativeRows, obstacle_to_native
 from protocol.engine.native_prefill import feed_prompt
 from protocol.engine.observation import Observer, observe_forward
@@ -279,19 +280,20 @@ def test_a_signal_of_others_that_equals_ours_shares_no_state_with_it(kernel):
     assert len(alone.events) > 1
 
 
-def test_threads_share_the_lanes_and_change_no_number(logits_of):
+@pytest.mark.parametrize("threads", [2, 5])
+def test_threads_share_each_step_and_change_no_number(logits_of, monkeypatch, threads):
+    """More than there are panels of columns in the narrowest product, and rows in a lane."""
     model, lanes = network("Llama"), catalogue()[:6]
     first = [made(outcome) for outcome in answer(model, PROMPT, lanes, **SAMPLE)]
-    logits = dict(logits_of)
-    ran = NativeNetwork.__init__
+    logits, build = dict(logits_of), NativeNetwork.__init__
 
     def with_threads(self, *arguments):
-        ran(self, *arguments)
-        self.threads = 4
+        build(self, *arguments)
+        self.threads = threads
 
-    with pytest.MonkeyPatch.context() as patch:  # torch's own stay at one, as they are registered
-        patch.setattr(NativeNetwork, "__init__", with_threads)
-        second = [made(outcome) for outcome in answer(model, PROMPT, lanes, **SAMPLE)]
+    monkeypatch.setattr(NativeNetwork, "__init__", with_threads)  # torch's own stay at one, as they are registered
+    monkeypatch.setattr(native_network, "ENOUGH", 1)
+    second = [made(outcome) for outcome in answer(model, PROMPT, lanes, **SAMPLE)]
     assert first == second
     assert all(torch.equal(row, logits_of[place]) for place, row in logits.items())
 
@@ -334,7 +336,8 @@ def of_chunks(observers):
 
 
 @pytest.mark.parametrize("family", sampled(NATIVE_FAMILIES, of=2))
-def test_a_prefill_is_the_same_to_the_bit_in_any_chunks_and_threads(family):
+def test_a_prefill_is_the_same_to_the_bit_in_any_chunks_and_threads(family, monkeypatch):
+    monkeypatch.setattr(native_network, "ENOUGH", 1)
     model, tokens = network(family), torch.tensor(outside(300).context)
     native = NativeNetwork(model.network, 300)
 
@@ -573,12 +576,17 @@ SANITIZED = """
 import ctypes, sys
 sys.path[:0] = {paths!r}
 import torch
-torch.set_num_threads(1)
+torch.set_num_threads(1)  # OpenMP's waits are none that ThreadSanitizer knows
 from native_lanes import catalogue, made, network
 from tiny_networks import answer, outside
-from protocol.engine.native import library
-flags = ("-O1", "-g", "-std=c++17", "-ffp-contract=off", "-shared", "-fPIC", "-fsanitize=address,undefined",
-         "-fno-sanitize-recover=all")
+from protocol.engine.native import library, network as native_network
+build = native_network.NativeNetwork.__init__
+def with_threads(self, *arguments):
+    build(self, *arguments)
+    self.threads = 3
+native_network.NativeNetwork.__init__, native_network.ENOUGH = with_threads, 1
+flags = ("-O1", "-g", "-std=c++17", "-ffp-contract=off", "-shared", "-fPIC", "-pthread",
+         "-fsanitize={sanitizer}", "-fno-sanitize-recover=all")
 whole = ctypes.CDLL(str(library.build(library.INSTRUCTIONS["AVX2"], flags)))
 model, lanes = network("Qwen3", 64), catalogue()[::7]
 lanes += [one._replace(budget=one.budget and one.budget + 30) for one in lanes]  # equal for a while
@@ -591,15 +599,17 @@ print("equal")
 
 
 @pytest.mark.soak
-def test_sanitizers_find_nothing():
+@pytest.mark.parametrize("sanitizer", ["address,undefined", "thread"])
+def test_sanitizers_find_nothing(sanitizer):
     if torch.backends.cpu.get_cpu_capability() not in ("AVX512", "AVX2"):
         pytest.skip("a build for x86")
+    names = {"address,undefined": ("libasan.so", "libubsan.so"), "thread": ("libtsan.so",)}[sanitizer]
     runtimes = [
         subprocess.run(["c++", f"-print-file-name={name}"], check=True, capture_output=True, text=True).stdout.strip()
-        for name in ("libasan.so", "libubsan.so")
+        for name in names
     ]
     here = Path(__file__).parent
-    script = SANITIZED.format(paths=[str(here), str(here.parent.parent)])
+    script = SANITIZED.format(paths=[str(here), str(here.parent.parent)], sanitizer=sanitizer)
     environment = os.environ | {"LD_PRELOAD": " ".join(runtimes), "ASAN_OPTIONS": "detect_leaks=0"}
     ran = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True)
     assert (ran.returncode, ran.stdout) == (0, "equal\n"), ran.stderr[-3000:]
