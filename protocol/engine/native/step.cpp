@@ -130,12 +130,14 @@ inline V exponential(V x) {
 
 // out[row, column] of ROWS rows and a panel of columns; adds to what is there if `add`.
 template <int ROWS>
-void multiply_tile(const float* x, int64_t x_stride, int64_t factors, const float* panel, float* out,
+void multiply_tile(const float* x, int64_t x_stride, int64_t factors, const float* panel, const float* next, float* out,
                    int64_t out_stride, int64_t columns, bool add) {
     V total[ROWS][2];
 #pragma GCC unroll 16
     for (int i = 0; i < ROWS; i++) total[i][0] = total[i][1] = splat(0.0f);
-    for (int64_t k = 0; k < factors; k++, panel += PANEL) {
+    for (int64_t k = 0; k < factors; k++, panel += PANEL, next += PANEL) {
+        __builtin_prefetch(next, 0, 2);
+        __builtin_prefetch(next + WIDTH, 0, 2);
         V first = load(panel), second = load(panel + WIDTH);
 #pragma GCC unroll 16
         for (int i = 0; i < ROWS; i++) {
@@ -160,12 +162,12 @@ void multiply_tile(const float* x, int64_t x_stride, int64_t factors, const floa
 }
 
 template <int ROWS>
-void multiply_rows(int64_t rows, const float* x, int64_t x_stride, int64_t factors, const float* panel, float* out,
-                   int64_t out_stride, int64_t columns, bool add) {
+void multiply_rows(int64_t rows, const float* x, int64_t x_stride, int64_t factors, const float* panel,
+                   const float* next, float* out, int64_t out_stride, int64_t columns, bool add) {
     if (rows == ROWS)
-        multiply_tile<ROWS>(x, x_stride, factors, panel, out, out_stride, columns, add);
+        multiply_tile<ROWS>(x, x_stride, factors, panel, next, out, out_stride, columns, add);
     else if constexpr (ROWS > 1)
-        multiply_rows<ROWS - 1>(rows, x, x_stride, factors, panel, out, out_stride, columns, add);
+        multiply_rows<ROWS - 1>(rows, x, x_stride, factors, panel, next, out, out_stride, columns, add);
 }
 
 // Threads that compute the same rows together, which meet before one reads what another wrote.
@@ -237,8 +239,9 @@ void multiply(const Linear& linear, int64_t rows, const float* x, float* out, bo
             const float* panel = linear.panels + column * linear.factors + from * PANEL;
             for (int64_t row = first; row < end; row += TILE)
                 multiply_rows<TILE>(std::min<int64_t>(end - row, TILE), x + row * linear.factors + from,
-                                    linear.factors, factors, panel, out + row * linear.columns + column,
-                                    linear.columns, columns, add || from);
+                                    linear.factors, factors, panel,
+                                    row + TILE < end ? panel : panel + linear.factors * PANEL,
+                                    out + row * linear.columns + column, linear.columns, columns, add || from);
             for (int64_t row = first; linear.bias && from + factors == linear.factors && row < end; row++)
                 for (int64_t i = 0; i < columns; i++)
                     out[row * linear.columns + column + i] += linear.bias[column + i];
