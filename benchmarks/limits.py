@@ -79,16 +79,18 @@ def measure_limits() -> Limits:
 @contextmanager
 def count_work() -> Iterator[Work]:
     """Count the work of the kernel, which runs in one thread."""
-    forward_part, work = NativeNetwork.forward_part, Work()
+    forward, work = NativeNetwork.forward, Work()
 
-    def count(self: NativeNetwork, rows: NativeRows, projections: bool, hidden: Collection[int]) -> NativeOutput:
+    def count(
+        self: NativeNetwork, rows: NativeRows, *, projections: bool = False, hidden: Collection[int] = ()
+    ) -> NativeOutput:
         start = process_time()
-        output = forward_part(self, rows, projections, hidden)
+        output = forward(self, rows, projections=projections, hidden=hidden)
         work.add(self, rows, process_time() - start)
         return output
 
-    NativeNetwork.forward_part = count  # type: ignore[method-assign]
+    NativeNetwork.forward = count  # type: ignore[method-assign]
     try:
         yield work
     finally:
-        NativeNetwork.forward_part = forward_part  # type: ignore[method-assign]
+        NativeNetwork.forward = forward  # type: ignore[method-assign]
