@@ -83,6 +83,8 @@ def iter_lines(path: Path, file: IO[bytes]) -> Iterator[bytes]:
         if len(line) == MAX_LINE_BYTES and not line.endswith(b"\n"):
             raise Tampered(f"{path.name}:{number}: has more than {MAX_LINE_BYTES} bytes, which no record has")
         yield line
+        if not line.endswith(b"\n"):  # the last one, even if the rest of it is written now
+            return
 
 
 def refuse_special(path: Path) -> None:

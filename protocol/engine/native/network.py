@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 FAMILIES = ("llama", "qwen2", "qwen3")
 WIDTHS = (32, 64, 128)
-ENOUGH = 1 << 20  # multiplications for which a thread is worth its start
+ENOUGH = 1 << 22  # multiplications for which a thread is worth its start
 PANEL, QUANTUM = 32, 16
 """Columns that the kernel packs together; what divides the sizes of a network."""
 

@@ -227,6 +227,7 @@ struct Linear {  // a weight [columns, factors] in panels [panel, factor, PANEL]
 // The member's share of out[row] = x[row] W + bias: panels of columns, of a part of the rows where there are few panels
 // for many threads. Adds it to what is there if `add`.
 void multiply(const Linear& linear, int64_t rows, const float* x, float* out, bool add, Member member) {
+    if (!rows) return;
     const int64_t panels = (linear.columns + PANEL - 1) / PANEL, tiles = (rows + TILE - 1) / TILE;
     const int64_t wanted = member.team->size == 1 ? 1 : std::min(4 * member.team->size / panels + 1, tiles);
     const int64_t height = (tiles + wanted - 1) / wanted * TILE;  // rows of a part

@@ -546,6 +546,14 @@ def test_a_bias_beside_a_linear_without_one_is_added_where_it_belongs():
     assert texts[0] == texts[1]
 
 
+@pytest.mark.parametrize("threads", [1, 3])
+def test_no_rows_are_no_work(threads):
+    native = NativeNetwork(network("Llama").network, 20)
+    native.threads, logits = threads, torch.full((1, native.vocabulary), 7.0)
+    native.call(native.library.answer, 1 << 30, 0, torch.empty(0, native.network.hidden), logits)
+    assert (logits == 7).all()
+
+
 @pytest.mark.parametrize(
     ("field", "value"),
     [("tokens", 97), ("tokens", -1), ("positions", 20), ("lengths", -1), ("strides", None), ("keys", np.int32)],
@@ -556,8 +564,8 @@ def test_rows_that_lead_outside_the_network_never_reach_the_kernel(field, value)
     layers, heads = native.network.layers, native.kv_heads
     tables = [np.zeros(shape, np.int64) for shape in [(2,)] * 2 + [(layers, 2, heads)] * 3 + [(layers, 2)] * 2 + [(2,)]]
     rows = NativeRows(1, *tables)
-    with pytest.raises(AttributeError):
-        native.forward_part(rows, False, ())
+    with pytest.raises(AttributeError, match="'forward'"):
+        native.forward(rows)
     table = getattr(rows, field)
     bad = table[:1] if value is None else table.astype(value) if value is np.int32 else np.full_like(table, value)
     with pytest.raises(ValueError, match=field if field != "lengths" else "rows"):

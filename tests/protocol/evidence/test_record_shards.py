@@ -1,5 +1,7 @@
+import contextlib
 import gzip
 import hashlib
+import io
 import json
 import random
 import subprocess
@@ -13,7 +15,7 @@ from finished_study import body
 from protocol.evidence import record_lines, records
 from protocol.evidence.registration import Registration
 from protocol.evidence.shard_writer import ShardWriter
-from protocol.formats import canonical, record_fields
+from protocol.formats import canonical, record_fields, shards
 from protocol.formats.refusals import AlreadyClaimed, BadInput, Tampered
 from protocol.lock import lock
 
@@ -134,6 +136,32 @@ def test_a_line_that_was_removed_is_missed_at_the_next(many, number):
     many.write_bytes(b"".join(lines[: number - 1] + lines[number:]))
     with pytest.raises(Tampered, match=rf"^shard-0\.jsonl:{number}: does not continue the line before"):
         record_lines.read_shard(many)
+
+
+class Growing(io.BytesIO):
+    """A file to which the rest of a torn line is appended as soon as that line is read."""
+
+    rest = b""
+
+    def readline(self, size=-1):
+        line = super().readline(size)
+        if not line.endswith(b"\n") and self.rest:
+            end = self.tell()
+            self.seek(0, io.SEEK_END)
+            self.write(self.rest)
+            self.seek(end)
+            self.rest = b""
+        return line
+
+
+def test_a_torn_line_whose_rest_is_written_meanwhile_stays_torn(many, monkeypatch):
+    whole = many.read_bytes()
+    growing = Growing(whole[:-300])
+    growing.rest = whole[-300:]
+    monkeypatch.setattr(shards, "open_shard", lambda path: contextlib.nullcontext(growing))
+    content = record_lines.read_shard(many)
+    assert [record["body"] for record in content.records] == LANES[:-1]
+    assert content.torn == len(whole.splitlines()[-1]) - 299
 
 
 def test_lines_after_a_torn_tail_and_before_it(many):
