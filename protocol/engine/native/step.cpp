@@ -7,10 +7,12 @@
 #include <algorithm>
 #include <atomic>
 #include <cmath>
+#include <condition_variable>
 #include <cstdint>
 #include <cstring>
 #include <initializer_list>
 #include <memory>
+#include <mutex>
 #include <system_error>
 #include <thread>
 #include <vector>
@@ -26,7 +28,7 @@ constexpr int WIDTH = 16;          // floats of a V
 constexpr int PANEL = 2 * WIDTH;   // columns that are packed together
 constexpr int64_t BLOCK = 512;     // factors that one accumulator adds up
 constexpr int64_t AT_ONCE = 126;   // rows that pass through all layers while their numbers are in the cache
-constexpr int64_t SPINS = 2000;    // how often a thread looks for the others before it lets another run
+constexpr int64_t SPINS = 100000;  // how often a thread looks for the others before it sleeps
 
 // LANES: floats of a register. TILE: rows of a product that are computed together. Neither changes a number.
 #if defined(__AVX512F__) && defined(__AVX512DQ__)
@@ -174,16 +176,25 @@ void multiply_rows(int64_t rows, const float* x, int64_t x_stride, int64_t facto
 struct Team {
     int64_t size = 1;
     std::atomic<int64_t> arrived{0}, round{0};
+    std::mutex mutex;
+    std::condition_variable changed;
 
     void meet() {
         if (size == 1) return;
         const int64_t now = round.load();
         if (arrived.fetch_add(1) + 1 == size) {
             arrived.store(0);
-            round.store(now + 1);
+            {
+                std::lock_guard<std::mutex> lock(mutex);
+                round.store(now + 1);
+            }
+            changed.notify_all();
+            return;
         }
-        for (int64_t turn = 0; round.load() == now; turn++)
-            if (turn > SPINS) std::this_thread::yield();
+        for (int64_t turn = 0; turn < SPINS; turn++)
+            if (round.load() != now) return;
+        std::unique_lock<std::mutex> lock(mutex);
+        changed.wait(lock, [&] { return round.load() != now; });
     }
 };
 
