@@ -25,13 +25,15 @@ def feed_prompt(
     positions, output = torch.arange(start, start + count), network.embedding[token_ids]
     projected, logits = torch.empty(count, network.fed), torch.empty(network.vocabulary)
     for layer in range(layers):
-        network.call(network.library.project, count * network.of_layer, layer, count, positions, output, projected)
+        network.call(
+            network.library.project, count * network.layer_products, layer, count, positions, output, projected
+        )
         parts = projected.view(1, count, -1, network.width).transpose(1, 2).tensor_split(ends, 1)
         queries, keys, values = (part.clone(memory_format=torch.contiguous_format) for part in parts)
         attended = observer.attend(layer, queries, keys, values, network.network.scale)[0].transpose(0, 1)
         if layer + 1 == layers and layer not in hidden:
             attended, output = attended[-1:], output[-1:]  # nobody reads the others
-        products = len(output) * network.of_layer
+        products = len(output) * network.layer_products
         network.call(network.library.finish, products, layer, len(output), attended.contiguous(), output)
         if layer in hidden:
             observer.see(layer, output[None].clone())

@@ -118,7 +118,7 @@ class ParsedRecords(list[Record]):
         self._lines: list[bytes] = []
         self._texts = _SharedTexts(*HEAD_TEXTS, "trajectory")
 
-    def add(self, record: Record, line: bytes, end: int) -> None:
+    def add(self, record: Record, line: bytes) -> None:
         self._texts.share(record["body"])
         self.append(record)
         self._lines.append(line)
@@ -146,11 +146,11 @@ class LazyRecords(_RecordSequence):
         self._starts, self._digests = array("Q", [0]), bytearray()
         self._texts = _SharedTexts(*HEAD_TEXTS)
 
-    def add(self, record: Record, line: bytes, end: int) -> None:
-        """Add the next record. line: without its newline. end: the file offset after the newline."""
+    def add(self, record: Record, line: bytes) -> None:
+        """Add the next record. line: without its newline."""
         self._texts.share(record["body"])
         self.heads.append(_head(record))
-        self._starts.append(end)
+        self._starts.append(self._starts[-1] + len(line) + 1)
         self._digests += hashlib.sha256(line).digest()
         if self._plain_copy is not None:
             self._plain_copy.write(line + b"\n")
@@ -244,7 +244,7 @@ def read_shard(path: Path) -> ShardContent:
             group = [line[:-1] for line in group]
             for record, line in zip(_parse_group(group, chain, path.name, len(records) + 1), group, strict=True):
                 chain, end = record["chain"], end + len(line) + 1
-                records.add(record, line, end)
+                records.add(record, line)
     return ShardContent(records, torn, digest.hexdigest(), end + torn, chain)
 
 

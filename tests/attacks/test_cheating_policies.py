@@ -392,3 +392,15 @@ def test_what_an_honest_policy_may_do(name, call_policy):
 def test_what_a_policy_writes_changes_nothing(cheat, run_policy):
     """Its view is a copy: neither its own lane nor that of another arm reads what it wrote."""
     assert run_policy(cheat) == run_policy("honest")
+
+
+@pytest.mark.parametrize("name", ["native kernel", "mine"])
+def test_a_thread_that_goes_on_is_told_whatever_its_name(name):
+    from concurrent.futures import ThreadPoolExecutor
+
+    list_threads = process_state._PROCESS["the threads of the process"]
+    before = list_threads()
+    with ThreadPoolExecutor(2, thread_name_prefix=name) as pool:
+        pool.submit(int).result()
+        assert list_threads() != before
+    assert list_threads() == before

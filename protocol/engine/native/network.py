@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 FAMILIES = ("llama", "qwen2", "qwen3")
 WIDTHS = (32, 64, 128)
-ENOUGH = 1 << 22  # multiplications for which a thread is worth its start
+MIN_THREAD_PRODUCTS = 1 << 22  # multiplications for which a thread is worth its start
 PANEL, QUANTUM = 32, 16
 """Columns that the kernel packs together; what divides the sizes of a network."""
 
@@ -103,7 +103,7 @@ class NativeRows(NamedTuple):
     raw: Numbers
     strides: Numbers
 
-    def part(self, rows: slice | Numbers) -> NativeRows:
+    def part(self, rows: Numbers) -> NativeRows:
         """Return these rows, which are those of whole lanes."""
         tables = (table[rows] if table.ndim == 1 else table[:, rows] for table in self[1:])
         return NativeRows(self.new, *map(np.ascontiguousarray, tables))
@@ -129,8 +129,8 @@ class NativeOutput(NamedTuple):
 class NativeNetwork:
     """The packed weights of a network, which share no memory with it but the embedding.
 
-    torch's number of threads share the columns of products and the heads of attention, so that each weight is read
-    once. No number depends on how many there are, or on the other rows.
+    torch's number of threads share the columns of products and the heads of attention, so that no weight is
+    read twice for the same rows. No number depends on how many there are, or on the other rows.
     """
 
     def __init__(self, network: PreTrainedModel, positions: int) -> None:
@@ -177,7 +177,9 @@ class NativeNetwork:
             head=self.pack(hidden, (self.vocabulary, head)),
         )
         self.fed = (self.heads + 2 * self.kv_heads) * self.width
-        self.of_layer = 3 * hidden * config.intermediate_size  # products of a row, of which attention has few
+        self.layer_products = (
+            3 * hidden * config.intermediate_size
+        )  # multiplications of a row, most of those of a layer
 
     def pack_layer(self, block: Any) -> Layer:
         attention, mlp = block.self_attn, block.mlp
@@ -241,12 +243,12 @@ class NativeNetwork:
         structure.answers, structure.n_answers = answers.ctypes.data, len(answers)
         structure.logits, structure.hidden = logits.data_ptr(), hidden_addresses.ctypes.data
         structure.projections = projected.data_ptr() if projections else None
-        self.call(self.library.forward, count * layers * self.of_layer, structure)
+        self.call(self.library.forward, count * layers * self.layer_products, structure)
         return NativeOutput(logits, projected, outputs)
 
     def call(self, function: Any, products: int, *arguments: int | Tensor | Rows) -> None:
-        """Call a function of the kernel that computes about so many products by several threads, if they are enough."""
-        threads = min(self.threads, 1 + products // ENOUGH)
+        """Call a function of the kernel by as many threads as so many multiplications are worth."""
+        threads = min(self.threads, 1 + products // MIN_THREAD_PRODUCTS)
         function(ctypes.byref(self.network), ctypes.c_int64(threads), *map(as_argument, arguments))
 
     def check_rows(self, rows: NativeRows, hidden: Collection[int]) -> None:

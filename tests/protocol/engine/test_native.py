@@ -292,8 +292,10 @@ def test_threads_share_each_step_and_change_no_number(logits_of, monkeypatch, th
         self.threads = threads
 
     monkeypatch.setattr(NativeNetwork, "__init__", with_threads)  # torch's own stay at one, as they are registered
-    monkeypatch.setattr(native_network, "ENOUGH", 1)
+    monkeypatch.setattr(native_network, "MIN_THREAD_PRODUCTS", 1)
+    running = {*sys._current_frames()}
     second = [made(outcome) for outcome in answer(model, PROMPT, lanes, **SAMPLE)]
+    assert {*sys._current_frames()} == running  # own code may start none, so that none of ours may stay
     assert first == second
     assert all(torch.equal(row, logits_of[place]) for place, row in logits.items())
 
@@ -337,7 +339,7 @@ def of_chunks(observers):
 
 @pytest.mark.parametrize("family", sampled(NATIVE_FAMILIES, of=2))
 def test_a_prefill_is_the_same_to_the_bit_in_any_chunks_and_threads(family, monkeypatch):
-    monkeypatch.setattr(native_network, "ENOUGH", 1)
+    monkeypatch.setattr(native_network, "MIN_THREAD_PRODUCTS", 1)
     model, tokens = network(family), torch.tensor(outside(300).context)
     native = NativeNetwork(model.network, 300)
 
@@ -592,7 +594,7 @@ build = native_network.NativeNetwork.__init__
 def with_threads(self, *arguments):
     build(self, *arguments)
     self.threads = 3
-native_network.NativeNetwork.__init__, native_network.ENOUGH = with_threads, 1
+native_network.NativeNetwork.__init__, native_network.MIN_THREAD_PRODUCTS = with_threads, 1
 flags = ("-O1", "-g", "-std=c++17", "-ffp-contract=off", "-shared", "-fPIC", "-pthread",
          "-fsanitize={sanitizer}", "-fno-sanitize-recover=all")
 whole = ctypes.CDLL(str(library.build(library.INSTRUCTIONS["AVX2"], flags)))
